@@ -276,7 +276,10 @@ typedef struct {
   int expert_alignment; /**< HT EXPERT_MAJOR: zones are padded to it; a power of two; 0 = 1 */
   int expert_ids;       /**< UCCLEP_EXPERT_IDS_* */
   const ucclEpTensor_t* handle_mem; /**< uint8 [ucclEpHandleMemSize], with what an earlier handle left there, or NULL */
-  int tile_rows, waves;             /**< 0: later versions have more */
+  int tile_rows;                    /**< 0: later versions have more */
+  /** EXPERT_MAJOR: local expert l is in wave l * waves / L of its rank, and waves of an operation in phases are had one
+   * after the other (ucclEpCompleteWave, ucclEpWaveDone); 0 = 1; up to 32 */
+  int waves;
   int64_t max_tokens; /**< of an HT operation; 0 = max_tokens_per_rank. ucclEpHandleMemSize grows with it */
 } ucclEpHandleConfig_t;
 
@@ -542,11 +545,23 @@ ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t*
                              ucclEpStream_t stream);
 /** [operation] The receive phase of a send_only operation, ordered after the first: it writes the outputs. With none
  *  pending it does nothing. At most one may be pending on a handle, which takes no Update, Dispatch or Combine
- *  meanwhile, and of a group's operations of a kind at most max_in_flight from the oldest pending one on; one more is
- *  ucclEpInvalidUsage. A capture contains both phases. A graph that holds a whole operation may be replayed while one
+ *  meanwhile (with waves: one Combine, which with send_only is pending, too, and ends with the same call, and else ends
+ *  the dispatch), and of a group's operations of a kind at most max_in_flight from the oldest pending one on; one more
+ * is ucclEpInvalidUsage. A capture contains both phases. A graph that holds a whole operation may be replayed while one
  * of another handle is pending; the replay counts towards max_in_flight, which the caller has to observe then, as no
  * call sees it. With enable_mask such a replay sends nothing and leaves the record ucclEpInvalidUsage. */
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream);
+/** [stream] Of a pending send_only dispatch: when later work on the stream starts, the rows of all experts up to this
+ *  wave are there, whatever peers hold back of later waves. Ascending, each at most once; what was left out comes with
+ *  a later wave, or with ucclEpComplete. The last wave ends the dispatch. With enable_mask, with several rounds, and in
+ *  groups with rings the first wave that is asked for brings all. ucclEpInvalidUsage when no dispatch is pending. */
+ucclEpResult_t ucclEpCompleteWave(ucclEpHandle_t handle, int wave, ucclEpStream_t stream);
+/** [stream] Of a pending send_only combine of a handle with waves, whose rows leave by these calls: the stream has made
+ *  the rows of all experts of this wave, and what is then complete of a token goes to its home. Ascending, each once;
+ *  ucclEpComplete sends what is left. Where the first wave brings all, the last one sends all, and until then the group
+ *  takes no other combine. ucclEpInvalidUsage before ucclEpCompleteWave of a pending dispatch, and when no such combine
+ *  is pending. */
+ucclEpResult_t ucclEpWaveDone(ucclEpHandle_t handle, int wave, ucclEpStream_t stream);
 /** [operation] The receive phase of a device-initiated dispatch: one that a user kernel began (ucclep/device.hpp).
  * outputs as for ucclEpDispatch; their type and width are those of the rows that the kernel sent. If none is pending it
  * does nothing. Until it has ended, the group takes no other dispatch. */

@@ -218,11 +218,32 @@ void Exchange::fill_rows_back() {
     for (int64_t row = 0; row < weight_rows_->rows(); ++row) weight_rows_->fill_row(row, no_weight.data());
   }
   for (const reference::Slot& slot : contents_.kept(rank_).slots) {
-    if (weight_rows_) fill_weight_row(slot.row);
-    for (int64_t column = 0; column < hidden; ++column) {
-      reference::store(scenario_.combine_dtype, combine_tokens_->element(slot.row, column),
-                       contents_.combine_input(rank_, slot.row, column));
-    }
+    fill_row_back(slot.row);
+  }
+  for (auto* tensor : {&combine_tokens_, &weight_rows_}) {
+    if (*tensor) (*tensor)->upload();
+  }
+}
+
+void Exchange::fill_row_back(int64_t row) {
+  if (weight_rows_) fill_weight_row(row);
+  for (int64_t column = 0; column < scenario_.combined_hidden(); ++column) {
+    reference::store(scenario_.combine_dtype, combine_tokens_->element(row, column),
+                     contents_.combine_input(rank_, row, column));
+  }
+}
+
+void Exchange::hide_rows_back() {
+  const std::vector<uint8_t> nan(combine_tokens_->download().size(), 0xff);
+  for (auto* tensor : {&combine_tokens_, &weight_rows_}) {
+    for (int64_t row = 0; *tensor && row < (*tensor)->rows(); ++row) (*tensor)->fill_row(row, nan.data());
+    if (*tensor) (*tensor)->upload();
+  }
+}
+
+void Exchange::make_rows_back(int wave) {
+  for (const reference::Slot& slot : contents_.kept(rank_).slots) {
+    if (slot.expert * std::max(1, scenario_.waves) / scenario_.local_experts() == wave) fill_row_back(slot.row);
   }
   for (auto* tensor : {&combine_tokens_, &weight_rows_}) {
     if (*tensor) (*tensor)->upload();
@@ -388,6 +409,18 @@ void Exchange::check_dispatch() {
   }
   check_added(*wait_, wait_before_);
   for (const auto* input : {&tokens_, &scales_, &weights_, &topk_idx_}) verify(*input, rank_);
+}
+
+void Exchange::check_waves(int end) {
+  std::vector<int64_t> rows;
+  for (const reference::Slot& slot : contents_.kept(rank_).slots) {
+    if (slot.expert * std::max(1, scenario_.waves) / scenario_.local_experts() >= end) continue;
+    expect_row(slot);
+    rows.push_back(slot.row);
+  }
+  for (const auto* tensor : {&tokens_out_, &scales_out_}) {
+    if (*tensor) (*tensor)->verify_rows(rank_, rows);
+  }
 }
 
 void Exchange::check_combine() {

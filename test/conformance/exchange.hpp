@@ -29,11 +29,16 @@ class Exchange {
   // After the stream was synchronised. Counters are good from HT's update, LL's dispatch on.
   void check_counters();
   void check_dispatch();
+  // The rows of the experts of waves below `end` alone. Others may be there or not.
+  void check_waves(int end);
   void check_combine();
   void check_all();
   // For operations that must not write: all outputs are as they were before.
   void check_untouched();
 
+  // Combine's rows are NaN, and then those of the experts of a wave as ever. While nothing reads them.
+  void hide_rows_back();
+  void make_rows_back(int wave);
   // Other data for the same routing; all outputs are poisoned again. The counters are not.
   void refresh(uint64_t data_seed);
   // Other routing and other data in the same tensors: the scenario has a fixed capacity. Everything is poisoned.
@@ -67,6 +72,7 @@ class Exchange {
   void make_counters();
   void fill_inputs();
   void fill_rows_back();
+  void fill_row_back(int64_t row);
   void fill_weight_row(int64_t row);
   void expect_row(const reference::Slot& slot);
   void expect_padding(int64_t row);

@@ -66,6 +66,14 @@ void in_phases(Exchange& exchange) {
 void enqueue_all(Exchange& exchange, Session& at) {
   if (!exchange.scenario().carried) exchange.update(at.handle, at.stream);
   exchange.dispatch(at.handle, at.stream);
+  if (exchange.scenario().waves > 1) {
+    exchange.combine(at.handle, at.stream);
+    for (int wave = 0; wave < exchange.scenario().waves; ++wave) {
+      ok(ucclEpCompleteWave(at.handle, wave, at.stream), "ucclEpCompleteWave");
+      ok(ucclEpWaveDone(at.handle, wave, at.stream), "ucclEpWaveDone");
+    }
+    return ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
+  }
   ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
   exchange.combine(at.handle, at.stream);
   ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
@@ -87,9 +95,11 @@ void replay(const Rank& rank, Session& at, Exchange& exchange, const Graph& grap
 }
 
 // round: tokens of one; 0: all are in one.
-void capture_and_replay(Layout layout, int replays, bool warm, bool phases = false, int round = 0) {
+void capture_and_replay(Layout layout, int replays, bool warm, bool phases = false, int round = 0, int waves = 0) {
   Scenario scenario = scenario_of(layout);
   scenario.round = round;
+  scenario.waves = waves;
+  if (waves > 1) scenario.experts = 20;
   run_ranks(scenario.ranks, {.seconds = 200}, [&](Rank& rank) {
     constexpr int before_capture = 3, after_capture = 4;
     Session at(rank, scenario);
@@ -158,6 +168,11 @@ TEST_CASE("graph: operations in phases, replayed", "[driver][process][graph]") {
   capture_and_replay(Layout::ll_rank_major, 3, false, true);
 }
 
+TEST_CASE("graph: wave by wave, there and back, replayed", "[driver][process][graph]") {
+  for (const Layout layout : {Layout::ll_expert_major, Layout::ht_expert_major}) {
+    capture_and_replay(layout, replays() / 2, false, true, 0, 3);
+  }
+}
 TEST_CASE("graph: phases of two handles around each other", "[driver][process][graph]") {
   for (const Layout layout : all_layouts) {
     const Scenario scenario = scenario_of(layout);

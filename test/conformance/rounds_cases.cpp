@@ -276,8 +276,6 @@ TEST_CASE("C100 a handle's max_tokens bounds its operations, and is the same on 
     is_refused(ucclEpInvalidArgument, {"config.max_tokens is 61", "LL"});
     config.tile_rows = 128;
     is_refused(ucclEpNotSupported, {"config.tile_rows is 128"});
-    config.waves = 2;
-    is_refused(ucclEpNotSupported, {"config.waves is 2"});
 
     size_t few = 0, most = 0;
     ok(ucclEpHandleMemSize(group, &config, &most), "ucclEpHandleMemSize");

@@ -144,6 +144,7 @@ ucclEpHandleConfig_t handle_config(const Scenario& scenario) {
                                                              : UCCLEP_LAYOUT_FLAT;
   config.expert_alignment = scenario.alignment > 1 ? static_cast<int>(scenario.alignment) : 0;
   config.expert_ids = scenario.global_ids ? UCCLEP_EXPERT_IDS_GLOBAL : UCCLEP_EXPERT_IDS_LOCAL;
+  config.waves = scenario.by_expert() ? scenario.waves : 0;
   if (scenario.round > 0 && !scenario.ll()) config.max_tokens = scenario.max_tokens;
   return config;
 }

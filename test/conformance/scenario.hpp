@@ -59,6 +59,7 @@ struct Scenario {
   bool weight_rows = true;  // backward: rows of weights go back with combine
   int64_t alignment = 1;
   bool global_ids = false;
+  int waves = 0;  // of the handle, in expert-major layouts
   ucclEpDataType_t idx = ucclEpInt64;
   ucclEpDataType_t idx_out = ucclEpInt32;
   ucclEpDataType_t counter = ucclEpInt32;

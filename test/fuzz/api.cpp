@@ -203,6 +203,7 @@ class Caller {
     if (rarely()) config.layout = input_.byte() % 6 - 1;
     config.expert_alignment = pick({0, 1, 4, 3, -1});
     config.expert_ids = pick({0, 1, 2});
+    config.waves = pick({0, 0, 2, 33});
     return struct_of(config);
   }
   ucclEpCounters_t* counters() {
@@ -437,6 +438,8 @@ class Caller {
       case 6:
         return check(ucclEpCombine(handle(), combine_inputs(), combine_outputs(), combine_config(), stream()));
       case 7:
+        if (rarely()) return check(ucclEpCompleteWave(handle(), input_.byte() % 6 - 1, stream()));
+        if (rarely()) return check(ucclEpWaveDone(handle(), input_.byte() % 6 - 1, stream()));
         return check(ucclEpComplete(handle(), stream()));
       case 8:
         return rarely() ? check(ucclEpCompleteCombine(handle(), combine_inputs(), combine_outputs(), combine_config(),

@@ -82,6 +82,8 @@ std::vector<Call> calls_with(const Names& given) {
       {"Dispatch", [=] { return ucclEpDispatch(h, nullptr, nullptr, nullptr, nullptr); }},
       {"Combine", [=] { return ucclEpCombine(h, nullptr, nullptr, nullptr, nullptr); }},
       {"Complete", [=] { return ucclEpComplete(h, nullptr); }},
+      {"CompleteWave", [=] { return ucclEpCompleteWave(h, 0, nullptr); }},
+      {"WaveDone", [=] { return ucclEpWaveDone(h, 0, nullptr); }},
       {"CompleteDispatch", [=] { return ucclEpCompleteDispatch(h, nullptr, nullptr, nullptr); }},
       {"CompleteCombine", [=] { return ucclEpCompleteCombine(h, nullptr, nullptr, nullptr, nullptr); }},
       {"HandleGetDevice", [=] { return ucclEpHandleGetDevice(h, nullptr); }},

@@ -299,6 +299,17 @@ void Tensor::verify_numbers(int rank) const {
   compare(rank, true);
 }
 
+void Tensor::verify_rows(int rank, const std::vector<int64_t>& rows) const {
+  const std::vector<uint8_t> got = download();
+  const size_t size = element_bytes(tensor_.dtype);
+  for (const int64_t row : rows) {
+    for (int64_t column = 0; column < columns(); ++column) {
+      const size_t at = offset(row, column);
+      if (!std::equal(&got[at], &got[at] + size, &image_[at])) report(rank, got, at);
+    }
+  }
+}
+
 void Tensor::report(int rank, const std::vector<uint8_t>& got, size_t at) const {
   const size_t size = element_bytes(tensor_.dtype);
   std::ostringstream text;

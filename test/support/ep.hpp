@@ -162,6 +162,8 @@ class Tensor {
   void upload();
   // Throws Failure with rank, row, column, expected and got of the first difference.
   void verify(int rank) const;
+  // As verify, of some rows alone.
+  void verify_rows(int rank, const std::vector<int64_t>& rows) const;
   // As verify, but any two NaNs of bf16, fp16 or fp32 are equal.
   void verify_numbers(int rank) const;
   // The tensor as it is now, margins included.

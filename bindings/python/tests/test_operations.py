@@ -62,6 +62,50 @@ def test_ll_expert_major(ranks):
     ranks(R, rank_main)
 
 
+@pytest.mark.parametrize("mode", [Mode.LL, Mode.HT])
+@pytest.mark.parametrize("combines", [True, False])
+def test_by_waves(ranks, mode, combines):
+    """Each expert works when its wave is there; the last rank leaves the loop after the first."""
+    world = World()
+
+    def rank_main(comm):
+        r, group = comm.rank, group_of(comm)
+        handle = group.handle(Layout.EXPERT_MAJOR, mode, waves=2)
+        low = mode == Mode.LL
+        capacity = sum(len(world.rows_of(r * L + l)) for l in range(L))
+        rows = np.full((L, R * B, H) if low else (capacity, H), np.nan, np.float32)
+        result = np.zeros((world.tokens[r], H), np.float32)
+        weights = {"topk_weights": np.ones((world.tokens[r], K), np.float32)} if low else {}
+        handle.dispatch(world.x[r], rows, topk_idx=world.ids[r], send_only=True, **weights)
+        if combines:
+            handle.combine(rows, result, send_only=True)
+        first = 0
+        for experts in handle.by_waves(combines=combines):
+            comm.synchronize()
+            for l in experts:
+                expected = world.rows_of(r * L + l)
+                mine = rows[l, :len(expected)] if low else rows[first:first + len(expected)]
+                first += len(expected)
+                assert all((mine[i] == world.x[s][t]).all() for i, (s, t) in enumerate(expected))
+                mine *= l + 2
+            if r == R - 1:
+                break
+        if r == R - 1:
+            handle.complete()
+            comm.synchronize()
+            last = rows[L - 1, :len(world.rows_of(E - 1))] if low else rows[first:]
+            last *= 1 if combines else L + 1
+        if not combines:
+            handle.combine(rows, result)
+        comm.synchronize()
+        factors = [1 if combines and e == E - 1 else e % L + 2 for e in range(E)]
+        sums = np.array([sum(factors[e] for e in ids if e >= 0) for ids in world.ids[r]], np.float32)
+        np.testing.assert_allclose(result, world.x[r] * sums[:, None], rtol=1e-5)
+        handle.destroy()
+
+    ranks(R, rank_main)
+
+
 def test_ht_flat(ranks):
     world = World(2)
 

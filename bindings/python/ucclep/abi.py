@@ -196,6 +196,8 @@ FUNCTIONS = {
     "ucclEpDispatch": [_pointer, POINTER(DispatchInputs), POINTER(DispatchOutputs), POINTER(DispatchConfig), _stream],
     "ucclEpCombine": [_pointer, POINTER(CombineInputs), POINTER(CombineOutputs), POINTER(CombineConfig), _stream],
     "ucclEpComplete": [_pointer, _stream],
+    "ucclEpCompleteWave": [_pointer, c_int, _stream],
+    "ucclEpWaveDone": [_pointer, c_int, _stream],
     "ucclEpCompleteDispatch": [_pointer, POINTER(DispatchOutputs), POINTER(DispatchConfig), _stream],
     "ucclEpCompleteCombine": [_pointer, POINTER(CombineInputs), POINTER(CombineOutputs), POINTER(CombineConfig),
                               _stream],

@@ -66,20 +66,22 @@ class Group(OnDevice):
         return self.comm.device_slots
 
     def handle(self, layout: Layout, mode: Mode = Mode.AUTO, *, expert_alignment: int = 0,
-               expert_ids: ExpertIds = ExpertIds.LOCAL, memory: Any = None) -> Handle:
-        """A routing decision on this group; `memory` is a uint8 tensor of handle_mem_size() bytes, or None."""
+               expert_ids: ExpertIds = ExpertIds.LOCAL, waves: int = 1, memory: Any = None) -> Handle:
+        """A routing decision on this group; `memory` is a uint8 tensor of handle_mem_size() bytes, or None. waves: see
+        Handle.by_waves()."""
         from .handle import Handle
         while self.alive and self.dropped:
             pointer, address = self.dropped.popleft()
             check(lib.ucclEpHandleDestroy(pointer))
             if address is not None:
                 self.comm.device_slots.free.append(address)
-        config = abi.HandleConfig(mode=mode, layout=layout, expert_alignment=expert_alignment, expert_ids=expert_ids)
+        config = abi.HandleConfig(mode=mode, layout=layout, expert_alignment=expert_alignment, expert_ids=expert_ids,
+                                  waves=waves)
         return Handle(self, config, memory)
 
-    def handle_mem_size(self, layout: Layout, mode: Mode = Mode.AUTO, expert_alignment: int = 0) -> int:
+    def handle_mem_size(self, layout: Layout, mode: Mode = Mode.AUTO, expert_alignment: int = 0, waves: int = 1) -> int:
         """Bytes of a handle's `memory`."""
-        config = abi.HandleConfig(mode=mode, layout=layout, expert_alignment=expert_alignment)
+        config = abi.HandleConfig(mode=mode, layout=layout, expert_alignment=expert_alignment, waves=waves)
         size = ctypes.c_size_t()
         check(lib.ucclEpHandleMemSize(self.pointer, ctypes.byref(config), ctypes.byref(size)))
         return size.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from ctypes import addressof, byref
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
 from . import abi
 from .device_object import DeviceHandle, OnDevice, Slots
@@ -47,6 +47,7 @@ class Handle(OnDevice):
 
     def __init__(self, group: Group, config: abi.HandleConfig, memory: Any):
         self.group = group
+        self.waves = max(1, config.waves)
         self._comm = group.comm
         self._memory = self._comm.view(memory, "memory", output=True) if memory is not None else None
         if self._memory is not None:
@@ -141,6 +142,26 @@ class Handle(OnDevice):
     def complete(self, stream: Any = None) -> None:
         """The receive phase of a send_only operation; with none pending it does nothing."""
         check(lib.ucclEpComplete(self.pointer, stream_pointer(stream)))
+
+    def complete_wave(self, wave: int, stream: Any = None) -> None:
+        """Of a pending send_only dispatch the rows of the experts up to this wave; ascending."""
+        check(lib.ucclEpCompleteWave(self.pointer, wave, stream_pointer(stream)))
+
+    def wave_done(self, wave: int, stream: Any = None) -> None:
+        """Of a pending send_only combine: the stream has made the rows of this wave; ascending, each once."""
+        check(lib.ucclEpWaveDone(self.pointer, wave, stream_pointer(stream)))
+
+    def by_waves(self, *, combines: bool = True, stream: Any = None) -> Iterator[range]:
+        """Of a pending send_only dispatch wave by wave: yields the local experts whose rows are there when later work on the
+        stream starts. combines: a send_only combine is pending, too, and what the body of the loop has enqueued makes the
+        rows of these experts. After the last one both have ended. A loop that is left early leaves the rest to complete()."""
+        local = self.group.num_local_experts
+        for wave in range(self.waves):
+            self.complete_wave(wave, stream)
+            yield range(-(-wave * local // self.waves), -(-(wave + 1) * local // self.waves))
+            if combines:
+                self.wave_done(wave, stream)
+        self.complete(stream)
 
     def _device_slots(self) -> Slots:
         return self._comm.device_slots

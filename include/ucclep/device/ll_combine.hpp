@@ -87,6 +87,7 @@ UCCLEP_FN Settings combine_settings(const ucclEpDeviceHandle& handle, const RowS
   settings.top_k = top_k;
   settings.mode = UCCLEP_MODE_LL;
   settings.layout = static_cast<uint32_t>(handle.view.layout);
+  settings.waves = handle.view.waves;
   settings.dtype = settings.output_dtype = static_cast<uint32_t>(shape.dtype);
   settings.weights_at_dispatch = weighted;
   return settings;

@@ -54,6 +54,7 @@ UCCLEP_FN Settings dispatch_settings(const ucclEpDeviceHandle& handle, const Row
   s.top_k = shape.top_k;
   s.mode = UCCLEP_MODE_LL;
   s.layout = static_cast<uint32_t>(handle.view.layout);
+  s.waves = handle.view.waves;
   s.dtype = s.output_dtype = static_cast<uint32_t>(shape.dtype);
   s.scale_dtype = static_cast<uint32_t>(shape.scale_dtype);
   s.weights_at_dispatch = handle.view.layout == UCCLEP_LAYOUT_EXPERT_MAJOR || shape.weighted ? 1 : 0;

@@ -49,9 +49,14 @@ void check_config(const ucclEpHandleConfig_t& config) {
     fail(ucclEpInvalidArgument, "config.expert_alignment is {}, expected a power of two up to {}, or 0", alignment,
          max);
   }
-  if (config.tile_rows != 0 || config.waves != 0) {
-    fail(ucclEpNotSupported, "config.{} is {}, but this version has neither tiles nor waves: leave it 0",
-         config.tile_rows != 0 ? "tile_rows" : "waves", config.tile_rows != 0 ? config.tile_rows : config.waves);
+  if (config.tile_rows != 0) {
+    fail(ucclEpNotSupported, "config.tile_rows is {}, but this version has no tiles: leave it 0", config.tile_rows);
+  }
+  if (config.waves < 0 || config.waves > static_cast<int>(max_waves)) {
+    fail(ucclEpInvalidArgument, "config.waves is {}, expected 0 to {}", config.waves, max_waves);
+  }
+  if (config.waves > 1 && config.layout != UCCLEP_LAYOUT_EXPERT_MAJOR) {
+    fail(ucclEpInvalidArgument, "config.waves is {}, but waves are only supported with EXPERT_MAJOR", config.waves);
   }
 }
 
@@ -90,7 +95,7 @@ void check_layout(int mode, const ucclEpHandleConfig_t& config) {
 uint32_t stamp_of(const ucclEpGroup& group, const HandleView& view) {
   uint64_t hash = group.serial;
   for (const uint64_t setting : {uint64_t(view.mode), uint64_t(view.layout), uint64_t(view.expert_ids),
-                                 uint64_t{view.expert_alignment}, uint64_t{view.tokens}}) {
+                                 uint64_t{view.expert_alignment}, uint64_t{view.tokens}, uint64_t{view.waves}}) {
     hash = (hash ^ setting) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 32;
   }
@@ -107,9 +112,10 @@ HandleView settings_of(const ucclEpGroup& group, const ucclEpHandleConfig_t& con
   d.layout = config.layout;
   d.expert_ids = config.expert_ids;
   d.expert_alignment = static_cast<uint32_t>(std::max(1, config.expert_alignment));
+  d.waves = static_cast<uint32_t>(std::max(1, config.waves));
   d.tokens = max_tokens_of(group, mode, config.max_tokens);
   d.rounds = mode == UCCLEP_MODE_LL ? 1 : rounds_of(group.shape(), d.tokens);
-  d.offsets = HandleLayout::of(group.shape(), d.tokens, mode == UCCLEP_MODE_LL);
+  d.offsets = HandleLayout::of(group.shape(), d.tokens, mode == UCCLEP_MODE_LL, d.waves);
   d.stamp = stamp_of(group, d);
   return d;
 }

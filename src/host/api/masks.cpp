@@ -125,9 +125,9 @@ void clear(ucclEpGroup& group, ucclEpStream_t stream) {
   launch(group, kernels::mask_clear, args, stream);
   synchronize(group, stream, deadline);
   for (ucclEpHandle_t handle : group.handles) {
-    handle->routing->dispatched = false;                           // numbers of before mean nothing
-    if (!handle->low_latency()) handle->routing->updated = false;  // who was masked has counts of another world
-    handle->routing->pending.reset();                              // a rank that was masked could not complete it
+    handle->routing->dispatched = false;                             // numbers of before mean nothing
+    if (!handle->low_latency()) handle->routing->updated = false;    // who was masked has counts of another world
+    for (auto& pending : handle->routing->pending) pending.reset();  // a rank that was masked could not complete it
   }
   group.pending_operations.clear();
   comm.bootstrap->barrier_living(deadline);

@@ -55,6 +55,7 @@ const char* field_name(Field field) {
                                    "topk_weights given with dispatch",
                                    "topk_weights given with combine",
                                    "one copy of a row for a node (UCCLEP_LL_COPIES; never of a user's kernel)",
+                                   "waves",
                                    "max_tokens",
                                    "tokens of a round",
                                    "tokens",

@@ -61,10 +61,12 @@ struct ucclEpGroup : ucclep::LiveObject {
   };
   std::vector<HandleMemory> handle_memories;
   // Rounds of operations as they were called, as many as each may have; and those operations of which only the send
-  // phase was, oldest first (P2). number: of the first round.
+  // phase was, oldest first (P2). number: of the first round; kernels do not know it of one that is held: it gets the
+  // next when it sends.
   struct PendingOperation {
     ucclep::Kind kind;
     uint64_t number;
+    bool held;
   };
   uint64_t called[ucclep::num_kinds] = {};
   std::vector<PendingOperation> pending_operations;

@@ -8,17 +8,20 @@
 #include <vector>
 
 #include "host/group/group.hpp"
+#include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/views.hpp"
 
 namespace ucclep {
 
-// What ucclEpComplete launches.
+// What ucclEpComplete launches, and ucclEpCompleteWave and ucclEpWaveDone a part of it.
 struct PendingReceive {
-  using Launch = std::function<void(ucclEpStream_t)>;
+  using Launch = std::function<void(ucclEpStream_t, const WaveRange&)>;
   Kind kind;
   uint64_t number;  // of the group's operations of that kind, as they were called
   bool captured;    // the send phase was
   Launch launch;
+  Launch send;             // of a combine whose rows leave wave by wave, or nothing
+  uint32_t next_wave = 0;  // all waves below were asked for, or are done
 };
 
 // What the host knows of the routing in a handle's memory. Handles on the same memory of the caller's share it.
@@ -40,7 +43,8 @@ struct KnownRouting {
   bool weights_given = false;
   int64_t output_rows = 0;  // HT: of the output tensors
 
-  std::optional<PendingReceive> pending;
+  // By kind; with waves a combine may be pending beside the dispatch.
+  std::optional<PendingReceive> pending[num_kinds];
 
   // Operations of it were captured: the graphs in which they are, and whether one is a framework's, which may replay
   // for as long as the group lives.

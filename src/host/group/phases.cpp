@@ -14,40 +14,129 @@ const char* name_of(Kind kind) {
   return kind == Kind::dispatch ? "dispatch" : "combine";
 }
 
-void erase_pending(ucclEpGroup& group, const PendingReceive& pending) {
-  std::erase_if(group.pending_operations, [&](const ucclEpGroup::PendingOperation& one) {
-    return one.kind == pending.kind && one.number == pending.number;
+std::optional<PendingReceive>& pending_of(const ucclEpHandle& handle, Kind kind) {
+  return handle.routing->pending[static_cast<uint32_t>(kind)];
+}
+
+void erase_pending(ucclEpHandle& handle, Kind kind) {
+  std::optional<PendingReceive>& pending = pending_of(handle, kind);
+  std::erase_if(handle.group->pending_operations, [&](const ucclEpGroup::PendingOperation& one) {
+    return one.kind == kind && one.number == pending->number;
   });
+  pending.reset();
+}
+
+void check_capture(const ucclEpHandle& handle, const PendingReceive& pending, ucclEpStream_t stream) {
+  const bool captured = handle.group->comm->device->is_capturing(stream);
+  if (captured == pending.captured) return;
+  fail(ucclEpInvalidUsage, "the send phase of the handle's {} was {}, but stream is {}: capture both phases or none",
+       name_of(pending.kind), pending.captured ? "captured" : "not captured", captured ? "capturing" : "not capturing");
+}
+
+// The waves up to `end`, of those that are left. Where all are one launch, it comes with the wave that says so.
+void launch_waves(ucclEpHandle& handle, PendingReceive& pending, const PendingReceive::Launch& launch, uint32_t end,
+                  bool comes, ucclEpStream_t stream) {
+  const uint32_t parts = parts_of(handle);
+  if (parts > 1) {
+    launch(stream, {parts, pending.next_wave, end});
+  } else if (comes) {
+    launch(stream, {});
+  }
+  note_capture(handle, stream);
+  pending.next_wave = end;
+}
+
+// Of a dispatch the first wave that is asked for brings all, if not its own; the last one ends it.
+void bring_waves(ucclEpHandle& handle, uint32_t end, ucclEpStream_t stream) {
+  PendingReceive& pending = *pending_of(handle, Kind::dispatch);
+  launch_waves(handle, pending, pending.launch, end, pending.next_wave == 0, stream);
+  if (end == handle.device.waves) erase_pending(handle, Kind::dispatch);
+}
+
+// Of a combine all rows leave with the last wave, if not each with its own.
+void send_waves(ucclEpHandle& handle, uint32_t end, ucclEpStream_t stream) {
+  PendingReceive& pending = *pending_of(handle, Kind::combine);
+  launch_waves(handle, pending, pending.send, end, end == handle.device.waves, stream);
+  if (end != handle.device.waves) return;
+  for (ucclEpGroup::PendingOperation& one : handle.group->pending_operations) {
+    if (one.kind == Kind::combine && one.number == pending.number) one.held = false;
+  }
 }
 
 void complete(ucclEpHandle& handle, ucclEpStream_t stream) {
-  ucclEpGroup& group = *handle.group;
-  checked_stream(*group.comm, stream);
-  std::optional<PendingReceive>& pending = handle.routing->pending;
-  if (!pending) return;
-  const bool captured = group.comm->device->is_capturing(stream);
-  if (captured != pending->captured) {
-    fail(ucclEpInvalidUsage, "the send phase of the handle's {} was {}, but stream is {}: capture both phases or none",
-         name_of(pending->kind), pending->captured ? "captured" : "not captured",
-         captured ? "capturing" : "not capturing");
+  checked_stream(*handle.group->comm, stream);
+  for (const Kind kind : {Kind::dispatch, Kind::combine}) {
+    if (pending_of(handle, kind)) check_capture(handle, *pending_of(handle, kind), stream);
   }
-  pending->launch(stream);
+  if (pending_of(handle, Kind::dispatch)) bring_waves(handle, handle.device.waves, stream);
+  const std::optional<PendingReceive>& combine = pending_of(handle, Kind::combine);
+  if (!combine) return;
+  if (combine->send && combine->next_wave < handle.device.waves) send_waves(handle, handle.device.waves, stream);
+  combine->launch(stream, {});
   note_capture(handle, stream);
-  erase_pending(group, *pending);
-  pending.reset();
+  erase_pending(handle, Kind::combine);
+}
+
+// The end of a wave that a call names: waves below it.
+uint32_t end_of_wave(const ucclEpHandle& handle, int wave) {
+  const uint32_t waves = handle.device.waves;
+  if (wave < 0 || static_cast<uint32_t>(wave) >= waves) {
+    fail(ucclEpInvalidArgument, "wave is {}, expected 0 to {}: the handle has waves = {}", wave, waves - 1, waves);
+  }
+  return static_cast<uint32_t>(wave) + 1;
+}
+
+void complete_wave(ucclEpHandle& handle, int wave, ucclEpStream_t stream) {
+  checked_stream(*handle.group->comm, stream);
+  const uint32_t end = end_of_wave(handle, wave);
+  const std::optional<PendingReceive>& pending = pending_of(handle, Kind::dispatch);
+  if (!pending) {
+    fail(ucclEpInvalidUsage,
+         "the handle has no dispatch pending: call ucclEpDispatch with send_only, then each wave at most once");
+  }
+  if (end <= pending->next_wave) {
+    fail(ucclEpInvalidUsage, "wave is {}, but wave {} was asked for already: ask for waves in ascending order", wave,
+         pending->next_wave - 1);
+  }
+  check_capture(handle, *pending, stream);
+  bring_waves(handle, end, stream);
+}
+
+void wave_done(ucclEpHandle& handle, int wave, ucclEpStream_t stream) {
+  checked_stream(*handle.group->comm, stream);
+  const uint32_t end = end_of_wave(handle, wave);
+  const std::optional<PendingReceive>&pending = pending_of(handle, Kind::combine),
+        &dispatch = pending_of(handle, Kind::dispatch);
+  if (!pending || !pending->send) {
+    fail(ucclEpInvalidUsage,
+         "the handle has no combine pending that waits for waves: give the handle waves, and call ucclEpCombine with "
+         "send_only");
+  }
+  if (end != pending->next_wave + 1) {
+    fail(ucclEpInvalidUsage, "wave is {}, but {} of {} waves are done: each is done once, in ascending order", wave,
+         pending->next_wave, handle.device.waves);
+  }
+  if (dispatch && dispatch->next_wave < end) {
+    fail(ucclEpInvalidUsage,
+         "wave {} of the pending dispatch has not come: call ucclEpCompleteWave before its rows are made", wave);
+  }
+  check_capture(handle, *pending, stream);
+  send_waves(handle, end, stream);
 }
 
 }  // namespace
 
 void check_nothing_pending(const ucclEpHandle& handle) {
-  const std::optional<PendingReceive>& pending = handle.routing->pending;
-  if (!pending) return;
-  fail(ucclEpInvalidUsage, "the handle has a {} with send_only pending: call ucclEpComplete first",
-       name_of(pending->kind));
+  for (const std::optional<PendingReceive>& pending : handle.routing->pending) {
+    if (!pending) continue;
+    fail(ucclEpInvalidUsage, "the handle has a {} with send_only pending: call ucclEpComplete first",
+         name_of(pending->kind));
+  }
 }
 
 void check_in_flight(const ucclEpHandle& handle, Kind kind) {
-  check_nothing_pending(handle);
+  const bool beside_dispatch = kind == Kind::combine && handle.device.waves > 1 && !pending_of(handle, Kind::combine);
+  if (!beside_dispatch) check_nothing_pending(handle);
   const ucclEpGroup& group = *handle.group;
   const auto oldest = std::ranges::find(group.pending_operations, kind, &ucclEpGroup::PendingOperation::kind);
   if (oldest == group.pending_operations.end()) return;
@@ -55,6 +144,14 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
     fail(ucclEpInvalidUsage,
          "cannot start another {}: with enable_mask only one send_only operation of a kind may be in flight; call "
          "ucclEpComplete first",
+         name_of(kind));
+  }
+  const bool held = std::ranges::any_of(
+      group.pending_operations, [&](const ucclEpGroup::PendingOperation& one) { return one.kind == kind && one.held; });
+  if (held) {
+    fail(ucclEpInvalidUsage,
+         "cannot start another {}: the rows of one in waves have yet to leave, which they do all at once here; call "
+         "ucclEpWaveDone for each of its waves, or ucclEpComplete, first",
          name_of(kind));
   }
   const uint64_t since = group.called[static_cast<uint32_t>(kind)] - oldest->number + 1;
@@ -65,10 +162,25 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
        name_of(kind), group.shape().in_flight, since, handle.device.rounds);
 }
 
-Schedule schedule_of(const ucclEpHandle& handle, int send_only, bool device_initiated) {
+Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool device_initiated) {
   if (device_initiated) return Schedule::receive_phase;
   if (send_only != 0) return Schedule::send_phase;
-  return handle.group->mask_words && !handle.low_latency() ? Schedule::in_phases : Schedule::whole;
+  const bool in_waves = kind == Kind::dispatch && handle.low_latency() && parts_of(handle) > 1;
+  return in_waves || (handle.group->mask_words && !handle.low_latency()) ? Schedule::in_phases : Schedule::whole;
+}
+
+// With masks all of an operation may have to be repaired, and received again. A later round of HT waits until an
+// earlier one has been read, whatever its waves.
+uint32_t parts_of(const ucclEpHandle& handle) {
+  const bool one = handle.group->mask_words || (!handle.low_latency() && handle.device.rounds > 1);
+  return one ? 1 : handle.device.waves;
+}
+
+void end_dispatch(ucclEpHandle& handle, ucclEpStream_t stream) {
+  const std::optional<PendingReceive>& pending = pending_of(handle, Kind::dispatch);
+  if (!pending) return;
+  check_capture(handle, *pending, stream);
+  bring_waves(handle, handle.device.waves, stream);
 }
 
 const Kernel& repair_of(const ucclEpHandle& handle, Kind kind) {
@@ -81,18 +193,21 @@ void note_operation(ucclEpHandle& handle, Kind kind) {
   handle.group->called[static_cast<uint32_t>(kind)] += handle.device.rounds;
 }
 
-void keep_receive_phase(ucclEpHandle& handle, Kind kind, PendingReceive::Launch launch, ucclEpStream_t stream) {
+void keep_receive_phase(ucclEpHandle& handle, Kind kind, PendingReceive::Launch launch, ucclEpStream_t stream,
+                        PendingReceive::Launch send) {
   ucclEpGroup& group = *handle.group;
   const uint64_t number = group.called[static_cast<uint32_t>(kind)] - handle.device.rounds + 1;
-  handle.routing->pending = PendingReceive{kind, number, group.comm->device->is_capturing(stream), std::move(launch)};
-  group.pending_operations.push_back({kind, number});
+  const bool held = send && parts_of(handle) == 1;
+  pending_of(handle, kind) =
+      PendingReceive{kind, number, group.comm->device->is_capturing(stream), std::move(launch), std::move(send)};
+  group.pending_operations.push_back({kind, number, held});
 }
 
 void forget_captured_phase(ucclEpHandle& handle) {
-  std::optional<PendingReceive>& pending = handle.routing->pending;
-  if (!pending || !pending->captured) return;
-  erase_pending(*handle.group, *pending);
-  pending.reset();
+  for (const Kind kind : {Kind::dispatch, Kind::combine}) {
+    const std::optional<PendingReceive>& pending = pending_of(handle, kind);
+    if (pending && pending->captured) erase_pending(handle, kind);
+  }
 }
 
 }  // namespace ucclep
@@ -101,4 +216,12 @@ using namespace ucclep;
 
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream) {
   return guarded("ucclEpComplete", handle, [&] { complete(usable(handle), stream); });
+}
+
+ucclEpResult_t ucclEpCompleteWave(ucclEpHandle_t handle, int wave, ucclEpStream_t stream) {
+  return guarded("ucclEpCompleteWave", handle, [&] { complete_wave(usable(handle), wave, stream); });
+}
+
+ucclEpResult_t ucclEpWaveDone(ucclEpHandle_t handle, int wave, ucclEpStream_t stream) {
+  return guarded("ucclEpWaveDone", handle, [&] { wave_done(usable(handle), wave, stream); });
 }

@@ -115,7 +115,7 @@ struct CombineCall {
   bool backward() const { return config.pass == UCCLEP_PASS_BACKWARD; }
   // With masks, rows with weights of this combine leave when a repair has said whose weights have come.
   Schedule schedule() const {
-    const Schedule schedule = schedule_of(handle, config.send_only, device_initiated);
+    const Schedule schedule = schedule_of(handle, Kind::combine, config.send_only, device_initiated);
     const bool late_weights = inputs.topk_weights != nullptr && config.pass == UCCLEP_PASS_FORWARD;
     const bool held_back = schedule == Schedule::send_phase && handle.group->mask_words && late_weights;
     return held_back && handle.low_latency() ? Schedule::held_back : schedule;
@@ -262,6 +262,7 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
       plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
                 call.in_lines() ? Moves::lines : Moves::bulk);
   args.piece_bytes = plan.piece_bytes;
+  if (call.config.send_only == 0) end_dispatch(handle, stream);
   if (handle.low_latency()) {
     const uint32_t wave = group.comm->traits.wave;
     const bool small = is_small_batch(args, plan.shape.grid, plan.shape.block / wave, wave);

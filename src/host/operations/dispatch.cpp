@@ -56,6 +56,7 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.tables = BlockTableLayout::of(call.shape());
   args.piece_bytes = plan.piece_bytes;
   args.device_initiated = call.device_initiated;
+  if (!call.device_initiated) args.waves.of = args.waves.end = parts_of(call.handle);
   announce_total(call.counters);
   const uint32_t warps = plan.shape.block / call.handle.group->comm->traits.wave;
   launch_call(call, plan, args, stream, call.in_lines() && is_small_batch(args, plan.shape.grid, warps));
@@ -102,6 +103,7 @@ void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.wait_ns = call.counters.wait_ns;
   args.piece_bytes = plan.piece_bytes;
   args.device_initiated = call.device_initiated;
+  if (!call.device_initiated) args.waves.of = args.waves.end = parts_of(call.handle);
   launch_call(call, plan, args, stream);
 }
 

@@ -14,7 +14,7 @@ constexpr std::initializer_list<ucclEpDataType_t> row_types = {ucclEpBfloat16,  
 void check_config(DispatchCall& call) {
   const ucclEpDispatchConfig_t& config = call.config;
   check_operation(call.handle, Kind::dispatch, config.send_only, config.pass, config.num_sms);
-  call.schedule = schedule_of(call.handle, config.send_only, call.device_initiated);
+  call.schedule = schedule_of(call.handle, Kind::dispatch, config.send_only, call.device_initiated);
   if (call.device_initiated && config.send_only != 0) {
     fail(ucclEpInvalidArgument,
          "config.send_only must be 0: this call is the receive phase of an operation that a kernel began");

@@ -73,6 +73,7 @@ Settings handle_settings(const ucclEpHandle& handle, int top_k) {
   Settings settings;
   settings.mode = static_cast<uint32_t>(handle.device.mode);
   settings.layout = static_cast<uint32_t>(handle.device.layout);
+  settings.waves = handle.device.waves;
   settings.alignment_log2 = static_cast<uint32_t>(std::countr_zero(handle.device.expert_alignment));
   settings.top_k = static_cast<uint32_t>(top_k);
   return settings;

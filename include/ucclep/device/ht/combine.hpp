@@ -39,6 +39,7 @@
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/protocol/turns.hpp"
+#include "ucclep/device/rows/deliver.hpp"
 #include "ucclep/device/rows/reduce.hpp"
 #include "ucclep/device/rows/stage.hpp"
 #include "ucclep/device/rows/sum_ring.hpp"
@@ -146,8 +147,17 @@ UCCLEP_FN void stage_run(const Op& op, const HtCombineArgs& args, Stage& stage, 
   if (lane_id() == 0) publish(Wire::run_words(op, home) + run, op.seq);
 }
 
+// Warp verb: does a run leave with the waves of a launch: with the last of its rows.
+UCCLEP_FN bool run_leaves_in(const HandleMemory& memory, const WaveRange& waves, uint32_t home, uint32_t first,
+                             uint32_t rows) {
+  if (waves.of == 1) return true;
+  static_assert(run_rows <= wave_size);
+  const uint32_t wave = reduce_max(lane_id() < rows ? highest_wave(memory, waves.of, home, first + lane_id()) : 0);
+  return wave >= waves.first && wave < waves.end;
+}
+
 // Verb of the staging warps of the grid, of a round. masks: the group may have some.
-template <class Element, class Wire, bool masks>
+template <class Element, class Wire, Phases phases, bool masks>
 UCCLEP_FN bool stage_runs(const Op& op, const HtCombineArgs& args, Stage& stage, SumRing& ring, const Worker& worker) {
   if (op.round != 0 && !Wire::slot_free(op)) return false;
   const uint32_t skipped = args.zones == Zones::sources ? 1 : 0;  // this rank's own rows
@@ -166,7 +176,12 @@ UCCLEP_FN bool stage_runs(const Op& op, const HtCombineArgs& args, Stage& stage,
     if (masks && is_masked(now.group, home)) continue;  // of its rows there may be none
     const PlaceRange places = came_in_round(op, memory_of(now), home);
     const uint32_t first = uniform(places.begin), rows = uniform(places.end) - first;
-    if (run * run_rows < rows) stage_run<Element, Wire>(op.with(now.group), now, stage, ring, home, first, rows, run);
+    if (run * run_rows >= rows) continue;
+    if constexpr (phases == Phases::send) {
+      const uint32_t begin = run * run_rows, left = rows - begin, of_run = left < run_rows ? left : run_rows;
+      if (!run_leaves_in(memory_of(now), now.waves, home, first + begin, of_run)) continue;
+    }
+    stage_run<Element, Wire>(op.with(now.group), now, stage, ring, home, first, rows, run);
   }
   return true;
 }
@@ -261,7 +276,7 @@ struct PartialMover {
     constexpr bool masks = Wire::masks && !later;
     if (!roles().copy.has_me()) return true;
     return in_turns(op, Turn::rows, roles().copy, sent, turn, [&](const Op& round, const Worker& worker) {
-      return stage_runs<Element, Wire, masks>(round, reload(args), stage, ring, worker);
+      return stage_runs<Element, Wire, phases, masks>(round, reload(args), stage, ring, worker);
     });
   }
 
@@ -347,7 +362,8 @@ struct PartialMover {
   // rows, from begin_turn.
   UCCLEP_FN bool move(const Op& op, const SentRounds& sent, uint32_t turn) {
     if (!send(op, sent, turn)) return false;
-    if (phases == Phases::send && !Wire::network) return true;
+    // Of waves the last relays, and sums: what these wait for is all rows.
+    if (phases == Phases::send && (!Wire::network || !reload(args).waves.ends())) return true;
     if (!roles().reduce.has_me()) return true;
     if constexpr (Wire::network) {
       return relay_and_sum(op);
@@ -385,9 +401,15 @@ template <class Element, class Wire, Phases phases>
 UCCLEP_FN HeaderResult exchange_partials(const Op& op, const OpState& op_state, const HandleMemory& memory,
                                          const HtCombineArgs& args, Stage& stage) {
   const uint32_t turn = begin_turn(op, Turn::rows);  // it comes while READY does
-  const HeaderResult ready = exchange_ready<Wire>(op, op_state, memory, args.settings, args.offer, args.wait_ns, stage);
+  const bool begins = phases != Phases::send || args.waves.begins();
+  if (!begins && !every_thread(op_state.abort == 0)) return HeaderResult::lost;
+  const HeaderResult ready =
+      begins ? exchange_ready<Wire>(op, op_state, memory, args.settings, args.offer, args.wait_ns, stage)
+             : ready_before<Wire>(op, memory, args.settings, View{}, stage);
   if (ready != HeaderResult::good) {
-    if constexpr (Wire::network) Wire::give_up(op, memory, ready, args.partial_bytes);
+    if constexpr (Wire::network) {
+      if (begins) Wire::give_up(op, memory, ready, args.partial_bytes);
+    }
     return ready;
   }
   const bool ok = move_partials<Element, Wire, phases>(op, memory, args, stage, turn);
@@ -407,18 +429,23 @@ UCCLEP_FN void combine(const HtCombineArgs& args) {
   Wire::end(last, result != HeaderResult::lost, exposes(last, now.offer), rounds);
 }
 
-// The send phase stages what others pull, as far as there are slots; a relay adds up what goes to other nodes.
+// The send phase stages what others pull, as far as there are slots; a relay adds up what goes to other nodes. In waves
+// it is a launch for each, and what relays do is for the last, since it waits for all rows.
 template <class Element, class Wire>
 UCCLEP_FN void send_combine(const HtCombineArgs& args) {
+  const bool in_waves = args.waves.of > 1;
+  if (in_waves && args.waves.end == 0) return take_number(args, Kind::combine, Operation::combine);
   const OpState op_state = OpState::load(args.group, Kind::combine);
   Stage stage(args.piece_bytes);
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
+  const Op op = in_waves ? ReceivePhase::of(args, Kind::combine, Operation::combine).op
+                         : next_operation(args.group, Kind::combine, Operation::combine, op_state);
   if (has_masks<Wire>(args.group) && !begins_to_send(op)) return;
   const HandleMemory memory{args.handle, args.group.shape};
   const HeaderResult result = exchange_partials<Element, Wire, Phases::send>(op, op_state, memory, args, stage);
   const HtCombineArgs& now = reload(args);
-  const uint32_t rounds = rounds_moved<Wire>(memory_of(now), result);
-  end_send_phase_of<Wire>(op.with(now.group), memory_of(now), result != HeaderResult::lost, rounds);
+  const bool ok = result != HeaderResult::lost;
+  if (in_waves) return end_part(op.with(now.group), ok);
+  end_send_phase_of<Wire>(op.with(now.group), memory_of(now), ok, rounds_moved<Wire>(memory_of(now), result));
 }
 
 // The receive phase, also of a device-initiated combine (ht_combine.hpp), which has staged this rank's

@@ -30,6 +30,7 @@
 #include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/rows/deliver.hpp"
 #include "ucclep/device/rows/stage.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -273,6 +274,9 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
     if (has_masks<Wire>(args.group) && !begins_to_send(op)) return;
   }
   const HandleMemory memory{args.handle, args.group.shape};
+  if constexpr (phases == Phases::send) {
+    if (args.waves.of > 1) forget_received(memory);
+  }
   const HeaderResult result = exchange_rows<Row, Wire, phases>(op, op_state, memory, args, stage);
   const bool ok = result != HeaderResult::lost;
   const HtDispatchArgs& now = reload(args);
@@ -289,7 +293,8 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
 template <class Row, class Wire>
 UCCLEP_FN HeaderResult receive_rows(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args,
                                     Stage& stage) {
-  const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, args.wait_ns, stage);
+  const View wait_ns = args.waves.begins() ? args.wait_ns : View{};
+  const HeaderResult ready = ready_before<Wire>(op, memory, args.settings, wait_ns, stage);
   const HtDispatchArgs& now = reload(args);
   const Op here = op.with(now.group);
   const bool masked = has_masks<Wire>(now.group);
@@ -297,7 +302,7 @@ UCCLEP_FN HeaderResult receive_rows(const Op& op, const HandleMemory& memory, co
     if (masked) Wire::note_rows_late(here, memory_of(now), ready == HeaderResult::good);
   }
   if (ready != HeaderResult::good) return ready;
-  fill_rest<Wire>(here, memory_of(now), now);
+  if (now.waves.begins()) fill_rest<Wire>(here, memory_of(now), now);
   if (masked) blank_absent(here, memory_of(now), now.output);
   if constexpr (Wire::network) {
     bool ok = true;
@@ -312,8 +317,9 @@ UCCLEP_FN HeaderResult receive_rows(const Op& op, const HandleMemory& memory, co
   return ok ? HeaderResult::good : HeaderResult::lost;
 }
 
-// The receive phase, also of a device-initiated dispatch (ht_dispatch.hpp): sends the rounds for which the send phase
-// had no slots, and pulls what was staged. Where none is pending: nothing.
+// The receive phase, or of one in waves the part of some of them; also of a device-initiated dispatch
+// (ht_dispatch.hpp): sends the rounds for which the send phase had no slots, and pulls what was staged. Where none is
+// pending: nothing.
 template <class Row, class Wire>
 UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
   Stage stage(args.piece_bytes);
@@ -321,9 +327,14 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
   if (!phase.any) return;
   HeaderResult result = HeaderResult::lost;
   if (phase.may_read()) result = receive_rows<Row, Wire>(phase.op, memory_of(args), args, stage);
+  const bool ok = result != HeaderResult::lost;
   const HtDispatchArgs& now = reload(args);
-  ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch)
-      .template end<Wire>(result != HeaderResult::lost, rounds_moved<Wire>(memory_of(now), result));
+  const ReceivePhase later = ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch);
+  if (now.waves.ends()) {
+    later.template end<Wire>(ok, rounds_moved<Wire>(memory_of(now), result));
+  } else {
+    end_part(later.op, ok);
+  }
 }
 
 }  // namespace ht

@@ -30,12 +30,33 @@ UCCLEP_FN const char* landed_meta(const Op& op, uint32_t source, uint32_t at) {
          uint64_t{at} * MetaLayout::of(op.group.shape.top_k).bytes;
 }
 
-// Warp verb: one row, once it is staged. at: as above.
-template <class Wire>
+// Warp verb: is a row of the waves of a launch. Waits for its meta, which may be known before the row is staged. False:
+// it did not come.
+UCCLEP_FN bool is_taken(const Op& op, const WaveRange& waves, uint32_t source, const char* meta, bool& taken) {
+  if (waves.of == 1) return true;
+  const MetaLayout layout = MetaLayout::of(op.group.shape.top_k);
+  const auto is_here = [&](uint32_t word) {
+    return load_acquire<Scope::system>(reinterpret_cast<const uint64_t*>(meta + word)) == op.seq;
+  };
+  const bool ok = lane_id() != 0 || wait_peer(op, Phase::staging, source,
+                                              [&] { return is_here(layout.known()) || is_here(layout.epoch); });
+  if (!every_lane(ok)) return false;
+  sync_warp();  // what lane 0 has acquired comes before what all lanes read
+  taken = is_of_waves(op, waves, read_meta(op.group.shape, meta));
+  return true;
+}
+
+// Warp verb: one row, once it is staged; of a receive phase in waves those of its waves. at: as above.
+template <class Wire, Phases phases>
 UCCLEP_FN bool pull_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
                         uint32_t source, uint32_t place, uint32_t at) {
   const char* meta = landed_meta(op, source, at);
   bool ok = true;
+  if constexpr (phases == Phases::receive) {
+    bool taken = true;
+    if (!is_taken(op, args.waves, source, meta, taken)) return false;
+    if (!taken) return true;
+  }
   if (lane_id() == 0) ok = wait_word(op, Phase::staging, source, meta + MetaLayout::of(op.group.shape.top_k).epoch);
   if (!every_lane(ok)) return false;
   acquire_then_bulk();
@@ -89,7 +110,7 @@ UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
     if (Wire::masks && is_absent(now.group, here.kind, here.seq, source)) continue;
     const PlaceRange places = places_in_round(here, memory_of(now), rounds, source);
     if (at >= uniform(places.end - places.begin)) continue;
-    if (!pull_row<Wire>(here, memory_of(now), now, stage, source, uniform(places.begin) + at, at)) return false;
+    if (!pull_row<Wire, phases>(here, memory_of(now), now, stage, source, uniform(places.begin) + at, at)) return false;
   }
   bulk_wait_written();
   return true;

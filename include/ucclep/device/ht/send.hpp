@@ -75,10 +75,11 @@ UCCLEP_FN void send_meta(const Op& op, const HtDispatchArgs& args, Stage& stage,
   bulk_store(to, meta, stage.scratch(), MetaLayout::of(shape.top_k).body_bytes());
 }
 
-// Warp verb: says of the metas of tokens [begin, end) that they have arrived, at the ranks that pull.
+// Warp verb: says of the metas of tokens [begin, end) that they have arrived, at the ranks that pull. word: of a meta,
+// its epoch if their rows are staged.
 template <class Wire>
 UCCLEP_FN void publish_run(const Op& op, const HandleMemory& memory, const PeerTensors* exposed, uint32_t begin,
-                           uint32_t end) {
+                           uint32_t end, uint32_t word) {
   bulk_wait_written();
   const uint32_t top_k = op.group.shape.top_k;
   for (uint32_t i = begin * top_k + lane_id(); i < end * top_k; i += wave_size) {
@@ -88,7 +89,7 @@ UCCLEP_FN void publish_run(const Op& op, const HandleMemory& memory, const PeerT
     const uint32_t rank = op.group.shape.rank_of(expert);
     if (!Wire::reaches(op, rank) || !pulls(exposed[rank])) continue;
     char* meta = meta_at(op, rank, op.me(), place_in_round(op, memory, rank, place));
-    publish(reinterpret_cast<uint64_t*>(meta + MetaLayout::of(top_k).epoch), op.seq);
+    publish(reinterpret_cast<uint64_t*>(meta + word), op.seq);
   }
   sync_warp();
 }
@@ -109,6 +110,12 @@ UCCLEP_FN uint64_t staged_at(const Op& op, uint32_t token, uint32_t row_bytes) {
   return op.group.layout.ht_rows_of(op.slot) + uint64_t{at} * row_bytes;
 }
 
+// Are metas sent ahead of the rows: peers may receive those of some waves first.
+template <class Wire, Phases phases>
+UCCLEP_FN bool metas_first(const HtDispatchArgs& args) {
+  return phases == Phases::send && !Wire::network && args.waves.of > 1;
+}
+
 // Warp verb: one own row to all that want it. A send phase writes nothing of the output: the own rows are staged, too.
 template <class Row, class Wire, Phases phases>
 UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
@@ -125,7 +132,7 @@ UCCLEP_FN void send_row(const Op& op, const HandleMemory& memory, const HtDispat
   Row::fetch(stage, args.source, row);
   if (staged || remote.any()) {
     remote.write_places(op, memory, stage.scratch(), selection);
-    send_meta(op, args, stage, token, selection, sends && pulls(peer));
+    send_meta(op, args, stage, token, selection, sends && pulls(peer) && !metas_first<Wire, phases>(args));
     remote.send_head(op.group.shape, stage.scratch());
   }
   if (phases == Phases::whole && args.output.zones == Zones::sources) {
@@ -151,6 +158,25 @@ UCCLEP_FN bool begin_to_send(const Op& op, const HandleMemory& memory, bool wait
   return !first || Wire::send_places(op, memory);
 }
 
+// Verb of the sending warps of the grid: the metas of all tokens. One round.
+template <class Wire>
+UCCLEP_FN void send_metas_first(const HtDispatchArgs& args, const Op& op, Stage& stage, const PeerTensors* exposed,
+                                const Worker& worker) {
+  const WarpUniform all = routed_tokens(memory_of(args));
+  for (WarpUniform next = worker.index * run_tokens; next < all; next += worker.workers * run_tokens) {
+    const HtDispatchArgs& now = reload(args);
+    const Op same = op.with(now.group);
+    const uint32_t end = all - next < run_tokens ? uint32_t{all} : next + run_tokens;
+    for (uint32_t token = next; token < end; ++token) {
+      bulk_wait_read();  // the scratch is free for the next meta
+      const Selection selection = selection_of(memory_of(now), token);
+      const bool to = selection.sends() && Wire::reaches(same, selection.rank) && pulls(exposed[selection.rank]);
+      if (ballot(to) != 0) send_meta(same, now, stage, token, selection, to);
+    }
+    publish_run<Wire>(same, memory_of(now), exposed, next, end, MetaLayout::of(now.group.shape.top_k).known());
+  }
+}
+
 // Verb of the sending warps of the grid, of a round.
 template <class Row, class Wire, Phases phases>
 UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage, const PeerTensors* exposed,
@@ -158,6 +184,7 @@ UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
   const bool first = worker.index == 0;
   if (first && lane_id() == 0) compare_tokens(op, memory_of(args), args.tokens, args.settings.top_k);
   if (!begin_to_send<Wire>(op, memory_of(args), pulled, first)) return false;
+  if (metas_first<Wire, phases>(args)) send_metas_first<Wire>(args, op, stage, exposed, worker);
   const TokenRange tokens = TokenRange::of(op, routed_tokens(memory_of(args)));
   for (WarpUniform next = tokens.begin + worker.index * run_tokens; next < tokens.end;
        next += worker.workers * run_tokens) {
@@ -168,7 +195,8 @@ UCCLEP_FN bool send_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
     }
     if (!pulled) continue;
     const HtDispatchArgs& now = reload(args);
-    publish_run<Wire>(op.with(now.group), memory_of(now), exposed, begin, end);
+    const uint32_t staged = MetaLayout::of(now.group.shape.top_k).epoch;
+    publish_run<Wire>(op.with(now.group), memory_of(now), exposed, begin, end, staged);
     if (!Wire::push_run(op, reload(args), begin, end)) return false;
   }
   return true;

@@ -26,6 +26,14 @@ struct StageShape {
   }
 };
 
+// Waves [first, end) of `of` that a launch is about; of 1: it is about all rows.
+struct WaveRange {
+  uint32_t of = 1, first = 0, end = 1;
+
+  UCCLEP_HD constexpr bool begins() const { return first == 0; }
+  UCCLEP_HD constexpr bool ends() const { return end == of; }
+};
+
 // ---- LL
 
 // Where the tables of a block of an LL dispatch lie in its shared memory, behind the stages. Larger groups have no
@@ -75,6 +83,7 @@ struct LlDispatchArgs {
   BlockTableLayout tables;
   uint32_t piece_bytes;
   bool device_initiated;  // of a receive phase: the send phase was a user's kernel
+  WaveRange waves;        // of a receive phase; a send phase sends all
 };
 
 // May an LL dispatch go by ll/dispatch_small.hpp? It gains where there is a warp for each batch that may come, should
@@ -121,6 +130,7 @@ struct CombineArgs {
   View topk_weights;  // f32 [T, K], if given here (LL EXPERT_MAJOR)
   View weight_rows;   // backward: f32, a row's weights as dispatch put them out. Their sums: f32 [T, K]
   View weights_out;
+  WaveRange waves;  // of a launch that sends; end 0: the one that takes the number of a combine in waves
 };
 
 // Percent of the blocks of an LL combine that send: they read and sum several rows for one that they send.
@@ -160,6 +170,7 @@ struct HtDispatchArgs {
   View wait_ns;         // int64 [R], added to
   uint32_t piece_bytes;
   bool device_initiated;  // of a receive phase: the send phase was a user's kernel
+  WaveRange waves;        // of a receive phase
 };
 
 struct HtCombineArgs : CombineArgs {

@@ -63,8 +63,8 @@ struct HandleLayout {
   uint64_t recv_count;     // u32 [R][B] entries of a received row
   uint64_t recv_entries;   // RecvEntry [R][B][K]
   uint64_t token_sets;     // u32 [R + E][B / 32]; HT: only where blocks cannot hold them (TokenSetShape)
-  uint64_t sent_before;    // u32 [rounds + 1][R + nodes] rows for a rank, or node, of rounds below one; HT, as the next
-  uint64_t come_before;    // u32 [rounds + 1][R] the same of rows from a rank, as the last dispatch has found them
+  uint64_t sent_before;    // u32 [rounds + 1][R + nodes] rows for a rank, or node, of rounds below one; in LL of waves
+  uint64_t come_before;    // u32 [rounds + 1][R] of HT, the same of rows from a rank, as the last dispatch found them
   uint64_t parts_read;     // u32 [rounds] of a round of the running operation what has been read, else 0; HT
   uint64_t rows_to_nodes;  // u32 [nodes] HT between nodes, and LL where it sends a row to a node once
   // HT between nodes:
@@ -88,7 +88,8 @@ struct HandleLayout {
     return rounds == 1 ? tokens : uint64_t{rounds} * s.ht_tokens;
   }
 
-  static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens, bool low_latency) {
+  static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens, bool low_latency,
+                                             uint32_t waves = 1) {
     constexpr uint64_t unit = 128;
     const uint64_t columns = uint64_t{s.ranks} + s.experts + s.nodes.nodes;
     const uint64_t nodes = low_latency ? 0 : s.nodes.nodes, blocks = low_latency ? 0 : s.nodes.blocks();
@@ -122,7 +123,7 @@ struct HandleLayout {
     h.recv_entries = take(sizeof(RecvEntry) * s.ranks * tokens * s.top_k);
     const bool in_handle = low_latency || TokenSetShape::of(s).tokens == 0;
     h.token_sets = take(in_handle ? TokenSetShape::bytes_of(s, round_up(tokens, 64)) : 0);
-    h.sent_before = take(4 * (rounds + 1) * (s.ranks + nodes));
+    h.sent_before = take(4 * (uint64_t{low_latency ? waves : rounds} + 1) * (s.ranks + s.nodes.nodes));
     h.come_before = take(4 * (uint64_t{rounds} + 1) * s.ranks);
     h.parts_read = take(4 * uint64_t{rounds});
     h.node_places = take(nodes == 0 ? 0 : 4 * tokens * s.top_k);

@@ -101,6 +101,7 @@ struct Settings {
   uint32_t alignment_log2 = 0;
   uint32_t weights_at_dispatch = 0, weights_at_combine = 0;
   uint32_t node_copies = 0;  // of an LL dispatch: a row goes to a node once. Rows of user kernels go to each rank
+  uint32_t waves = 1;        // of the handle
 
   static constexpr uint32_t no_row = 0xffffffffu;
 
@@ -109,7 +110,8 @@ struct Settings {
     return uint64_t{top_k} | uint64_t{mode} << 8 | uint64_t{layout} << 12 | uint64_t{dtype} << 16 |
            uint64_t{output_dtype} << 24 | uint64_t{scale_dtype} << 32 | uint64_t{quant} << 40 |
            uint64_t{round_scale} << 42 | uint64_t{pass} << 43 | uint64_t{alignment_log2} << 44 |
-           uint64_t{weights_at_dispatch} << 52 | uint64_t{weights_at_combine} << 53 | uint64_t{node_copies} << 54;
+           uint64_t{weights_at_dispatch} << 52 | uint64_t{weights_at_combine} << 53 | uint64_t{node_copies} << 54 |
+           uint64_t{waves} << 55;
   }
 };
 
@@ -136,7 +138,8 @@ UCCLEP_HD constexpr SettingsDifference difference(uint64_t my_low, uint64_t my_h
                              {Field::expert_alignment, 44, 8},
                              {Field::weights_at_dispatch, 52, 1},
                              {Field::weights_at_combine, 53, 1},
-                             {Field::node_copies, 54, 1}};
+                             {Field::node_copies, 54, 1},
+                             {Field::waves, 55, 6}};
   for (const Bits& f : fields) {
     const uint64_t mask = (uint64_t{1} << f.width) - 1;
     const auto mine = static_cast<uint32_t>(my_high >> f.shift & mask),
@@ -175,6 +178,7 @@ struct HandleView {
   uint32_t expert_alignment, tokens;  // tokens: of an operation, at most
   uint32_t rounds;                    // of an operation of HT, at most
   uint32_t stamp;                     // HandleState::updated of its routings
+  uint32_t waves;                     // that its config says, 1 or more
   char* memory;                       // HandleState first
   HandleLayout offsets;
 };
@@ -182,7 +186,7 @@ struct HandleView {
 struct NetworkView;  // layout/network_view.hpp
 struct GroupMasks;   // layout/masks.hpp
 
-inline constexpr unsigned device_abi = 32;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 33;  // changes with any of the structs below
 
 }  // namespace ucclep
 

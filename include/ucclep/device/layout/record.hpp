@@ -61,6 +61,7 @@ enum class Field : uint32_t {
   weights_at_dispatch,
   weights_at_combine,
   node_copies,
+  waves,
   max_tokens,
   round_tokens,
   // of a user's kernel

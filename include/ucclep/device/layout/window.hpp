@@ -86,6 +86,14 @@ constexpr uint32_t line_batch_quantised = 896;
 
 // LL rows are found by headers in groups that are no larger, and a small batch has no more ids and tokens.
 constexpr uint32_t max_header_ranks = 8, max_header_tokens = 64 * 32, max_header_experts = 2048;
+// Waves of a handle: local expert l is in wave l * waves / L of its rank.
+constexpr uint32_t max_waves = 32;
+UCCLEP_HD constexpr uint32_t wave_of(uint32_t local_expert, uint32_t waves, uint32_t local_experts) {
+  return local_expert * waves / local_experts;
+}
+UCCLEP_HD constexpr uint32_t first_of_wave(uint32_t wave, uint32_t waves, uint32_t local_experts) {
+  return (wave * local_experts + waves - 1) / waves;
+}
 constexpr uint32_t max_topk_ids = 64, max_topk_tokens = 32;
 
 // Rows that a rank can receive: they have numbers below it. What an HT Update counts beyond is dropped.
@@ -151,6 +159,9 @@ struct MetaLayout {
     m.epoch = m.bytes - 8;
     return m;
   }
+  // In HT, of a send phase of which peers may receive some waves: an epoch that says that the meta is there, though its
+  // row may be not.
+  UCCLEP_HD constexpr uint32_t known() const { return epoch - 8; }
   // What is copied ahead of the epoch: everything but the last 16 bytes.
   UCCLEP_HD constexpr uint32_t body_bytes() const { return bytes - 16; }
 };
@@ -242,6 +253,8 @@ struct HeaderLayout {
   // Behind the counts, of LL rows in LINE form: which of the sender's tokens come, a bit for each.
   static UCCLEP_HD constexpr uint32_t present(uint32_t local_experts) { return packets(local_experts); }
   static UCCLEP_HD constexpr uint32_t present_packets(uint32_t tokens) { return (tokens + 63) / 64; }
+  // There, of LL rows in BULK form on a handle with waves: rows of each wave and of those below it, as the counts.
+  static UCCLEP_HD constexpr uint32_t wave_packets(uint32_t waves) { return (waves + 1) / 2; }
   // On the network, weights that come with combine (P7) follow READY, by place: so many packets a row.
   static UCCLEP_HD constexpr uint32_t weight_packets(uint32_t top_k) { return (top_k + 1) / 2; }
   // And there, of a device-initiated dispatch, behind the tokens that come, by place: so many packets a row,
@@ -256,9 +269,12 @@ struct HeaderLayout {
   static UCCLEP_HD constexpr uint32_t max_packets(const GroupShape& s) {
     const uint32_t by_row = s.networked != 0 ? s.ll_tokens * place_packets(s.top_k) : 0;  // no fewer than weights take
     const uint32_t most = topk(s) + (s.sends_topk() ? topk_packets : by_row);
-    return most > min_packets ? most : min_packets;
+    const uint32_t least = present(s.local_experts()) + wave_packets(max_waves);
+    return most > least ? most : least;
   }
 };
+
+static_assert(HeaderLayout::counts + HeaderLayout::wave_packets(max_waves) >= HeaderLayout::min_packets);
 
 struct WindowLayout {
   uint64_t consumed, evicted;

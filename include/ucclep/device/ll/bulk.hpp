@@ -107,6 +107,46 @@ UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& 
   unpublished.publish_all(op, reload(args));
 }
 
+// Verb of the blocks that send, in waves: places are in their order, and rows leave in that of places. The first pass
+// counts, and the handle keeps what it has found. Where a row goes to a node once, one pass sends all.
+template <class Row, class Out>
+UCCLEP_FN void send_tokens_in_waves(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
+                                    LlSets& sets, int64_t* bad) {
+  Out unpublished;
+  const WarpUniform tokens = args.routing.tokens, waves = args.waves.of;
+  const WarpUniform passes = args.settings.node_copies != 0 ? 1 : uint32_t{waves};
+  for (WarpUniform pass = 0; pass < passes; pass += 1) {
+    for (WarpUniform begin = 0; begin + job.block() < tokens; begin += job.warps()) {
+      const LlDispatchArgs& here = reload(args);
+      const WarpUniform token = begin + job.warp();
+      const GroupShape& shape = here.group.shape;
+      Selection selection{-1, 0, no_place, 0};
+      if (token < tokens) {
+        unpublished.publish_all(op, here);
+        selection = pass == 0 ? begin_selection(shape, here.routing, token, bad) : selection_of(memory_of(here), token);
+        if (pass == 0) unpublished.choose(here, selection);
+      }
+      if (pass == 0) {
+        const uint32_t wave = lowest_wave(shape, selection, waves);
+        for (WarpUniform first = 0; first < tokens; first += sets.capacity) {
+          sets.require(first, tokens, bad);
+          if (token >= tokens) continue;
+          sets.add_in_waves(token, wave, waves, selection);
+          unpublished.add_before(reload(args), sets, token);
+        }
+      }
+      if (token >= tokens) continue;
+      const LlDispatchArgs& now = reload(args);
+      if (pass == 0) keep_selection(memory_of(now), now.routing, token, selection);
+      const Selection sent = passes == 1 ? selection : of_wave(now.group.shape, selection, pass, waves);
+      if (ballot(sent.sends()) == 0) continue;
+      Row::fetch(stage, now.source, token);
+      send_token<Row>(op.with(now.group), now, stage, token, sent, unpublished);
+    }
+  }
+  unpublished.publish_all(op, reload(args));
+}
+
 // How rows in BULK form leave, and where they are when they have come. index: which row of the landing, by place or by
 // token.
 template <class Wire>

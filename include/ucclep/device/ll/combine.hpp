@@ -25,6 +25,7 @@
 #include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/rows/deliver.hpp"
 #include "ucclep/device/rows/line.hpp"
 #include "ucclep/device/rows/stage.hpp"
 
@@ -177,6 +178,9 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
       for (; item < items; item += job.warps()) {
         const CombineArgs& here = reload(args);
         const Op same = op.with(here.group);
+        if constexpr (Forms::in_waves) {
+          if (!leaves_in(memory_of(here), here.waves, home, item / parts)) continue;
+        }
         if (!send_line_part<Element, Forms>(same, memory_of(here), here, stage, {home, item / parts},
                                             row_parts.range(item % parts))) {
           return false;
@@ -188,6 +192,9 @@ UCCLEP_FN bool send_ll_rows(const Op& op, const HandleMemory& memory, const Comb
       for (; item < items; item += job.warps()) {
         const CombineArgs& here = reload(args);
         const Op same = op.with(here.group);
+        if constexpr (Forms::in_waves) {
+          if (!leaves_in(memory_of(here), here.waves, home, item / parts)) continue;
+        }
         if (!send_bulk_part<Element>(same, memory_of(here), here, stage, home, item / parts, item % parts))
           return false;
       }
@@ -267,20 +274,24 @@ UCCLEP_FN bool exchange_rows(const Op& op, const OpState& op_state, const Handle
   using Wire = typename Forms::Wire;
   using Path = CombinePath<Wire>;
   const uint32_t updated = memory.state()->updated;  // it comes while the peers' words do
-  if (!slots_free<Forms::bulk>(op, op_state, typename Wire::Consumed{})) return false;
+  bool begins = true, ends = true;
+  if constexpr (Forms::in_waves) begins = args.waves.begins(), ends = args.waves.ends();
+  if (begins && !slots_free<Forms::bulk>(op, op_state, typename Wire::Consumed{})) return false;
+  if (!begins && !every_thread(op_state.abort == 0)) return false;
   const bool routed = is_routed(op, memory, uniform(updated));
-  if (!args.announced && jobs.ready.mine() && !Path::begin(op, memory, args, jobs.ready, routed)) return false;
+  if (begins && !args.announced && jobs.ready.mine() && !Path::begin(op, memory, args, jobs.ready, routed))
+    return false;
   if (!routed) return true;
   // Normally rows fly while the headers do. Where this rank is going to wait for weights it first makes sure that
   // everybody means to send them.
   if (args.late_weights) {
     if (!jobs.weights.mine() && !jobs.send.mine() && !jobs.receive.mine()) return true;
     const HeaderResult ready = all_ready<Wire>(op, args, jobs.first_waiting());
-    if (ready == HeaderResult::differs && jobs.send.mine()) Path::give_up(op, memory, args, jobs.send);
+    if (begins && ready == HeaderResult::differs && jobs.send.mine()) Path::give_up(op, memory, args, jobs.send);
     if (ready != HeaderResult::good) return ready == HeaderResult::differs;  // every rank ends without a row
-    if (jobs.weights.mine()) send_weights<Wire>(op, memory, args, jobs.weights);
+    if (begins && jobs.weights.mine()) send_weights<Wire>(op, memory, args, jobs.weights);
   }
-  if (args.weights_back && jobs.send.mine()) send_weight_rows<Wire>(op, memory, args, jobs.send);
+  if (ends && args.weights_back && jobs.send.mine()) send_weight_rows<Wire>(op, memory, args, jobs.send);
   if (!every_thread(send())) return false;
   if (phases == Phases::send || !jobs.receive.mine()) return true;
   const CombineArgs& now = reload(args);
@@ -306,12 +317,18 @@ UCCLEP_FN void announce_weights(const CombineArgs& args) {
   if (CombinePath<Wire>::begin(op, memory, args, all, routed) && routed) send_weights<Wire>(op, memory, args, all);
 }
 
-// The whole operation, or its send phase.
+// The whole operation, or its send phase; in waves a launch of that for each.
 template <class Element, class Forms, Phases phases = Phases::whole>
 UCCLEP_FN void combine_ll(const CombineArgs& args) {
+  bool in_waves = false;
+  if constexpr (Forms::in_waves) {
+    in_waves = args.waves.of > 1;
+    if (in_waves && args.waves.end == 0) return take_number(args, Kind::combine, Operation::combine);
+  }
   const OpState op_state = OpState::load(args.group, Kind::combine);
   Stage stage(args.piece_bytes, Forms::bulk);
-  const Op op = next_operation(args.group, Kind::combine, Operation::combine, op_state);
+  const Op op = in_waves ? ReceivePhase::of(args, Kind::combine, Operation::combine).op
+                         : next_operation(args.group, Kind::combine, Operation::combine, op_state);
   if (has_masks<typename Forms::Wire>(args.group) && !begins_to_send(op)) return;
   const HandleMemory memory{args.handle, args.group.shape};
   const CombineJobs jobs = CombineJobs::of(args, phases);
@@ -320,6 +337,9 @@ UCCLEP_FN void combine_ll(const CombineArgs& args) {
   const auto send = [&] { return !sends || path.template send<Element, Forms>(op, memory, args, jobs.send); };
   const auto reduce = [&] { return path.template reduce<Element, Forms>(op, memory, args, jobs.receive); };
   const bool ok = exchange_rows<Forms, phases>(op, op_state, memory, args, jobs, send, reduce);
+  if constexpr (Forms::in_waves) {
+    if (in_waves) return end_part(op, ok);
+  }
   if constexpr (phases == Phases::send) {
     end_send_phase_of<typename Forms::Wire>(op, memory, ok);
   } else {

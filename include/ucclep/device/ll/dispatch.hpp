@@ -18,8 +18,10 @@
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/masks.hpp"
 #include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/trace.hpp"
 #include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/ll/bulk.hpp"
 #include "ucclep/device/ll/headers.hpp"
 #include "ucclep/device/ll/inbox.hpp"
@@ -35,6 +37,7 @@
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
 #include "ucclep/device/protocol/turns.hpp"
+#include "ucclep/device/rows/deliver.hpp"
 #include "ucclep/device/rows/line.hpp"
 #include "ucclep/device/rows/quantise.hpp"
 #include "ucclep/device/rows/stage.hpp"
@@ -120,6 +123,27 @@ UCCLEP_FN RowParts parts_here(const LlDispatchArgs& args, const Job& job) {
   return RowParts::of<max_batches<Row, Forms>>(args.output.wire.batches, rows_expected(args), job.warps());
 }
 
+// Warp verb: places [begin, end) of the rows from a source that a launch takes. Of rows in BULK form places are in the
+// order of waves, and the header says how many each has; of rows that were sent before they were counted the first
+// launch takes all. (LINE: is_of_waves.) False: the header did not come whole.
+UCCLEP_FN bool places_of_waves(const Op& op, const WaveRange& waves, uint32_t source, const HeaderFacts& facts,
+                               WarpUniform& begin, WarpUniform& end) {
+  begin = 0, end = waves.begins() ? facts.rows : 0;
+  if (waves.of == 1 || facts.form != Form::bulk) return true;
+  const Packet* const said =
+      header_packets(op, op.me(), source) + HeaderLayout::present(op.group.shape.local_experts());
+  const uint32_t wave = lane_id() == 0 ? waves.first : waves.end;  // of which all below are counted
+  uint64_t value = 0;
+  bool ok = true;
+  if (lane_id() < 2 && wave != 0) ok = wait_packet(op, Phase::header, source, said + (wave - 1) / 2, value);
+  const auto rows = static_cast<uint32_t>(value >> 32 * ((wave + 1) % 2));
+  if (!every_lane(ok)) return false;
+  begin = broadcast(rows, 0), end = broadcast(rows, 1);
+  if (begin <= end && end <= facts.rows) return true;
+  if (lane_id() == 0) report_count(op, source, end, facts.rows);
+  return false;
+}
+
 // Verb of the blocks that receive: rows of all sources, the own ones first, as they arrive. An item is a row in BULK
 // form, or a part of a row in LINE form.
 template <class Row, class Forms>
@@ -131,14 +155,22 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
     const WarpUniform source = op.rotated(i);
     const LlDispatchArgs& here = reload(args);
     const HeaderFacts facts = BlockTables::of(stage, here).inbox.facts[source];
-    const WarpUniform form = static_cast<uint32_t>(facts.form), rows = facts.rows;
+    const WarpUniform form = static_cast<uint32_t>(facts.form);
+    WarpUniform rows = facts.rows;
+    if constexpr (Forms::in_waves) {
+      if (facts.form != Form::line) {
+        WarpUniform begin = 0;
+        if (!places_of_waves(op.with(here.group), here.waves, source, facts, begin, rows)) return false;
+        item += begin;
+      }
+    }
     if (Forms::by_token && form == static_cast<uint32_t>(Form::line)) {
       const WarpUniform parts = row_parts.count + (scales_apart(here.output.wire) ? 1 : 0), items = rows * parts;
       for (; item < items; item += job.warps()) {
         const LlDispatchArgs& now = reload(args);
         const Op same = op.with(now.group);
         const uint32_t index = item / parts, part = item - index * parts;
-        ByTables way(same, BlockTables::of(stage, now).inbox, source, index);
+        ByTables<Forms::in_waves> way(same, BlockTables::of(stage, now).inbox, source, index);
         const RowPart which{source, way.token, part, part == 0};
         if (!receive_part<Span>(same, now, stage, row_parts, which, way)) return false;
       }
@@ -256,21 +288,25 @@ template <>
 inline constexpr uint32_t sending_percent<Quantise> = 40;
 
 // Verb of the blocks that count: the header for every peer. The last blocks begin: they get metas last.
-template <class Wire>
+template <class Forms>
 UCCLEP_FN bool send_headers(const Op& op, const LlDispatchArgs& args, const Job& job, LlSets& sets, Form form,
                             int64_t* bad) {
+  using Wire = typename Forms::Wire;
   for (WarpUniform i = job.blocks - 1 - job.block(); i < op.ranks(); i += job.blocks) {
     const LlDispatchArgs& now = reload(args);
     const Op same = op.with(now.group);
     const uint32_t peer = op.rotated(i);
     if (is_masked<Wire>(now.group, peer)) continue;
-    send_routed_header(same, now, sets, peer, Wire::header_for(same, peer), form, bad, [&](const LlSets& counted) {
+    const auto relayed = [&](const LlSets& counted) {
       return now.settings.node_copies != 0 ? Wire::count_relayed(same, memory_of(now), counted, peer) : 0;
-    });
+    };
+    send_routed_header<Forms::in_waves>(same, now, sets, peer, Wire::header_for(same, peer), form, bad, relayed);
   }
   const LlDispatchArgs& now = reload(args);
+  uint32_t more = 0;
+  if constexpr (Forms::in_waves) more = now.waves.of > 1 ? HeaderLayout::wave_packets(now.waves.of) : 0;
   return Wire::counts_stored(op.with(now.group), memory_of(now), now.settings.node_copies != 0,
-                             job.blocks - 1 - job.block(), job.blocks);
+                             job.blocks - 1 - job.block(), job.blocks, more);
 }
 
 // The blocks that send metas: few are left to those that send no header.
@@ -325,21 +361,46 @@ UCCLEP_FN bool sends_by_turns(Form form, Phases phases) {
   return Forms::bulk && form == Form::bulk && (phases == Phases::whole || Forms::Wire::network);
 }
 
+// Verb of the blocks that send, in waves: the rows of one wave after those of the other. (Metas have left before.)
+template <class Row, class Forms>
+UCCLEP_FN bool send_lines_in_waves(const Op& op, const LlDispatchArgs& args, const Job& job, Stage& stage,
+                                   int64_t* bad) {
+  const WarpUniform waves = args.waves.of;
+  for (WarpUniform wave = 0; wave < waves; wave += 1) {
+    LineSender<typename Row::Lines, max_sent<Row, Forms>> sender(args, job, stage, bad);
+    sender.begin();
+    sender.send(op, [&](const GroupShape& shape, const Selection& selection) {
+      return of_wave(shape, selection, wave, waves);
+    });
+  }
+  return true;
+}
+
 // What one of the blocks sends, when the slots are free. sender: has begun, if its batches are read ahead.
 template <class Row, class Forms, class Sender>
 UCCLEP_FN bool send_share(const Op& op, const LlDispatchArgs& args, Stage& stage, const Jobs& jobs, Form form,
                           LlSets& sets, Sender& sender, MetaAhead& ahead, int64_t* bad) {
   using Wire = typename Forms::Wire;
-  if (jobs.count.mine() && !send_headers<Wire>(op, args, jobs.count, sets, form, bad)) return false;
+  if (jobs.count.mine() && !send_headers<Forms>(op, args, jobs.count, sets, form, bad)) return false;
   if (Forms::by_token && (!Forms::bulk || form == Form::line)) {
     const Job metas = meta_job(jobs.count, op.ranks(), args.routing.tokens);
     if (metas.mine()) send_metas(op, args, metas, stage, sets, ahead, bad);
     if (warps_alone<Forms> || !jobs.send.mine()) return true;
+    if constexpr (Forms::in_waves) {
+      if (args.waves.of > 1) return send_lines_in_waves<Row, Forms>(op, args, jobs.send, stage, bad);
+    }
     if (Forms::bulk) sender.begin();
     sender.send(op);
   } else if constexpr (Forms::bulk) {
-    if (jobs.send.mine())
-      send_tokens<typename Row::Bulk, typename BulkPath<Wire>::Out>(op, args, jobs.send, stage, sets, bad);
+    using Out = typename BulkPath<Wire>::Out;
+    if (!jobs.send.mine()) return true;
+    if constexpr (Forms::in_waves) {
+      if (args.waves.of > 1) {
+        send_tokens_in_waves<typename Row::Bulk, Out>(op, args, jobs.send, stage, sets, bad);
+        return true;
+      }
+    }
+    send_tokens<typename Row::Bulk, Out>(op, args, jobs.send, stage, sets, bad);
   }
   return true;
 }
@@ -447,6 +508,9 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
     hide_total(args.counters);
     if (thread_id() == 0) note_dispatched(op, args);
   }
+  if constexpr (Forms::in_waves) {
+    if (args.waves.of > 1) forget_received(memory_of(args));
+  }
   const bool ok = exchange_rows<Row, Forms, phases>(op, op_state, args, stage, jobs, form);
   if constexpr (phases == Phases::send) {
     end_send_phase_of<typename Forms::Wire>(op, memory_of(args), ok);
@@ -455,7 +519,8 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   }
 }
 
-// The receive phase, also of a device-initiated dispatch (ll_dispatch.hpp). Where none is pending: nothing.
+// The receive phase, or of one in waves the part of some of them; also of a device-initiated dispatch
+// (ll_dispatch.hpp). Where none is pending: nothing.
 template <class Row, class Forms>
 UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
   using Wire = typename Forms::Wire;
@@ -463,11 +528,17 @@ UCCLEP_FN void complete_dispatch(const LlDispatchArgs& args) {
   const ReceivePhase phase = ReceivePhase::of<Wire::masks>(args, Kind::dispatch, Operation::dispatch);
   if (!phase.any) return;
   const Jobs jobs = Jobs::of_one();
-  if (jobs.counts_here() && args.group.again == 0) hide_total(args.counters);
-  const bool ok = phase.may_read() && Wire::headers_in(phase.op, block_id() == 0, waits_of(jobs, args)) &&
-                  receive_rows<Row, Forms>(phase.op, args, jobs.receive, jobs.counts_here(), stage);
+  const bool first = args.waves.begins(), counts_here = first && jobs.counts_here();
+  if (counts_here && args.group.again == 0) hide_total(args.counters);
+  const bool ok = phase.may_read() && (!first || Wire::headers_in(phase.op, block_id() == 0, waits_of(jobs, args))) &&
+                  receive_rows<Row, Forms>(phase.op, args, jobs.receive, counts_here, stage);
   const LlDispatchArgs& now = reload(args);
-  ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch).template end<Wire>(ok);
+  const ReceivePhase later = ReceivePhase::of<Wire::masks>(now, Kind::dispatch, Operation::dispatch);
+  if (now.waves.ends()) {
+    later.template end<Wire>(ok);
+  } else {
+    end_part(later.op, ok);
+  }
 }
 
 // HandleUpdate: local, takes no sequence number. Keeps the checked ids; what follows from them the dispatch counts. A

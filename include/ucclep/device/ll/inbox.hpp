@@ -171,7 +171,9 @@ UCCLEP_FN uint32_t base_of(const Op& op, const Way& way, const DispatchOutput& o
 }
 
 // A way to find a row, by the tables: `index` is its place here. The other way is ll/headers.hpp.
+template <bool waves>
 struct ByTables {
+  static constexpr bool in_waves = waves;
   const Inbox inbox;
   uint32_t token, place;
 

@@ -50,7 +50,9 @@ struct ByWindows {
     return 0;
   }
   // Block verb, when this block has stored those of a dispatch: for rotated(first), rotated(first + step) and so on.
-  static UCCLEP_FN bool counts_stored(const Op&, const HandleMemory&, bool, uint32_t, uint32_t) { return true; }
+  static UCCLEP_FN bool counts_stored(const Op&, const HandleMemory&, bool, uint32_t, uint32_t, uint32_t = 0) {
+    return true;
+  }
   // Block verb: before headers are read. by: this block has the time for it, and none that waits for them comes first.
   static UCCLEP_FN bool headers_in(const Op&, bool, const View&) { return true; }
   // Lane verb: a part of a partial row in BULK form; word: its epoch.
@@ -74,15 +76,21 @@ struct ByWindowsOfAll : ByWindows {
 // The forms in which rows of a group may travel. Where B rows fit as lines there is no other, and a kernel that knows
 // it has half the code: most of it runs once, so it is fetched from memory as it runs. by_token: they may lie by token.
 struct AnyForm {
-  static constexpr bool bulk = true, by_token = true;
+  static constexpr bool bulk = true, by_token = true, in_waves = false;
   using Wire = ByWindows;
 };
 struct LinesOnly {
-  static constexpr bool bulk = false, by_token = true;
+  static constexpr bool bulk = false, by_token = true, in_waves = false;
   using Wire = ByWindowsOfAll;
 };
 struct LinesMasked : LinesOnly {
   using Wire = ByWindows;
+};
+
+// In kernels of phases, of which a handle may have several for an operation: a wave each (WaveRange).
+template <class Forms>
+struct InWaves : Forms {
+  static constexpr bool in_waves = true;
 };
 
 // A warp that sends waits for nothing but its own row and its slot: with masks slots are for a block to ask about.

@@ -241,12 +241,17 @@ struct LineSender {
 
   // After begin, when the slot is free.
   UCCLEP_FN void send(const Op& op) {
+    send(op, [](const GroupShape&, const Selection& selection) { return selection; });
+  }
+  // The same to those ranks of a selection that which(shape, selection) leaves.
+  template <class Which>
+  UCCLEP_FN void send(const Op& op, Which&& which) {
     for (;;) {
       const LlDispatchArgs& now = reload(args);
       const WireShape& wire = now.source.wire;
       if (part >= all_parts(wire)) return;
       const RowLines lines = RowLines::of(now.group.shape, wire);
-      const Selection selection = select(now.group.shape, id.value(now.routing), bad);
+      const Selection selection = which(now.group.shape, select(now.group.shape, id.value(now.routing), bad));
       const Addresses rows = lines_of_token(op.with(now.group), lines, token, selection);
       if (part >= parts) {
         send_scales(stage, now.source, token, lines, rows, op.seq);
@@ -386,6 +391,12 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   const Op at_meta = op.with(now.group);
   const Arrival arrival{source, way.place, token};
   const ReceivedSelection selection = read_meta(now.group.shape, meta);
+  if constexpr (Way::in_waves) {
+    if (!is_of_waves(at_meta, now.waves, selection)) {
+      sync_warp();  // all lanes have read the scratch
+      return true;
+    }
+  }
   const uint32_t base = base_of(at_meta, way, now.output, source, selection);
   const Target target = place_row(at_meta, now.output, arrival, selection, base);
   if (which.notes) note_row(at_meta, memory_of(now), now.output, arrival, selection, target);

@@ -42,7 +42,7 @@ namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
 struct AcrossDomains {
-  static constexpr bool bulk = true, by_token = false;
+  static constexpr bool bulk = true, by_token = false, in_waves = false;
   using Wire = ByNetwork;
 };
 
@@ -221,8 +221,8 @@ class CombinePath<ByNetwork> {
     bool ok = true;
     for (WarpUniform pass = 0; pass < 2 && ok; pass += 1) {  // the code is there once
       const bool by_window = pass != 0;
-      ok = send_to<Element>(op, memory, args, by_window ? job.rest(ll::network_blocks) : job.head(ll::network_blocks),
-                            by_window);
+      ok = send_to<Element, Forms>(op, memory, args,
+                                   by_window ? job.rest(ll::network_blocks) : job.head(ll::network_blocks), by_window);
     }
     return ok;
   }
@@ -251,7 +251,7 @@ class CombinePath<ByNetwork> {
 
  private:
   // Verb of the blocks of the job: to all homes by their windows, or to all others.
-  template <class Element>
+  template <class Element, class Forms>
   UCCLEP_FN bool send_to(const Op& op, const HandleMemory& memory, const CombineArgs& args, const ll::Job& job,
                          bool by_window) {
     if (!job.mine()) return true;
@@ -262,6 +262,9 @@ class CombinePath<ByNetwork> {
       const WarpUniform rows = is_masked(op.group, home) ? 0 : memory.rows_from()[home];
       for (; item < rows; item += job.warps()) {
         const CombineArgs& now = reload(args);
+        if constexpr (Forms::in_waves) {
+          if (!leaves_in(memory_of(now), now.waves, home, item)) continue;
+        }
         if (!send_row<Element>(op.with(now.group), memory_of(now), now, home, item)) return false;
       }
       item -= rows;

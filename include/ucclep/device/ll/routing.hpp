@@ -99,9 +99,40 @@ UCCLEP_FN uint32_t add_count(const TokenSets<Args>& sets, uint32_t column, uint3
   return *sum = earlier + sets.count(column);
 }
 
+// Warp verb: the wave of a token's row for the rank of lane k's selection: that of its lowest expert there.
+UCCLEP_FN uint32_t lowest_wave(const GroupShape& shape, const Selection& selection, uint32_t waves) {
+  const uint32_t local = shape.local_experts();
+  uint32_t lowest = selection.expert >= 0 ? static_cast<uint32_t>(selection.expert) - selection.rank * local : 0;
+  UCCLEP_KEEP_LOOP
+  for (uint32_t k = 0; k < shape.top_k; ++k) {
+    const auto other = static_cast<uint32_t>(broadcast(selection.expert, k)) - selection.rank * local;
+    if (other < lowest) lowest = other;  // an expert of a lower rank, and none, are larger than any: numbers wrap
+  }
+  return wave_of(lowest, waves, local);
+}
+// Warp verb: of a selection the rows of one wave, as if the others were not sent.
+UCCLEP_FN Selection of_wave(const GroupShape& shape, Selection selection, uint32_t wave, uint32_t waves) {
+  if (lowest_wave(shape, selection, waves) != wave) selection.place = no_place;
+  return selection;
+}
+
+// Lane verb: packet i of what a header says of waves (HeaderLayout::wave_packets), as far as the sets have it.
+template <class Args>
+UCCLEP_FN uint64_t count_waves(const TokenSets<Args>& sets, const HandleMemory& memory, uint32_t peer, uint32_t waves,
+                               uint32_t i) {
+  uint64_t value = 0;
+  for (uint32_t half = 0; half < 2 && 2 * i + half < waves; ++half) {
+    const uint32_t wave = 2 * i + half;
+    uint32_t& sum = memory.sent_before(wave + 1)[peer];
+    sum = (sets.first == 0 ? 0 : sum) + sets.count_in_waves(peer, wave, waves, sets.end);
+    value |= uint64_t{sum} << 32 * half;
+  }
+  return value;
+}
+
 // Block verb: the header for one peer, whose packets the threads share out, each kind by warps of its own.
-// relayed(sets) counts the rows that the peer relays, after each round.
-template <class Args, class Relayed>
+// relayed(sets) counts the rows that the peer relays, after each round. in_waves: there may be waves.
+template <bool in_waves = false, class Args, class Relayed>
 UCCLEP_FN void send_routed_header(const Op& op, const Args& args, TokenSets<Args>& sets, uint32_t peer, Packet* header,
                                   Form form, int64_t* bad, Relayed&& relayed) {
   const HandleMemory memory = memory_of(args);
@@ -109,7 +140,10 @@ UCCLEP_FN void send_routed_header(const Op& op, const Args& args, TokenSets<Args
   const uint32_t pairs = (local + 1) / 2, fixed = round_up(pairs, wave_size), bits = fixed + wave_size;
   for (uint32_t first = 0; first == 0 || first < tokens; first += sets.capacity) {
     sets.require(first, tokens, bad);
-    const uint32_t groups = by_token(form) ? HeaderLayout::present_packets(sets.end - first) : 0;
+    uint32_t groups = by_token(form) ? HeaderLayout::present_packets(sets.end - first) : 0;
+    uint32_t waves = 1;
+    if constexpr (in_waves) waves = args.waves.of;
+    if (in_waves && waves > 1 && !by_token(form)) groups = HeaderLayout::wave_packets(waves);
     const bool whole = sets.end == tokens;
     for (uint32_t i = thread_id(); i < bits + groups; i += block_size()) {
       if (i < pairs) {
@@ -119,6 +153,9 @@ UCCLEP_FN void send_routed_header(const Op& op, const Args& args, TokenSets<Args
           value |= uint64_t{add_count(sets, sets.column_of(expert + 1), memory.counts_to() + expert + 1)} << 32;
         }
         if (whole) store_packet(header + HeaderLayout::counts + i, value, op.seq);
+      } else if (in_waves && i >= bits && !by_token(form)) {
+        const uint64_t value = count_waves(sets, memory, peer, waves, i - bits);
+        if (whole) store_packet(header + HeaderLayout::present(local) + i - bits, value, op.seq);
       } else if (i >= bits) {
         store_packet(header + HeaderLayout::present(local) + first / 64 + i - bits, sets.bits(peer, i - bits), op.seq);
       } else if (i >= fixed && i - fixed < HeaderLayout::counts) {

@@ -194,12 +194,12 @@ struct ByNetwork {
     const uint32_t earlier = sets.first == 0 ? 0 : sum;
     return sum = earlier + network::count_before(sets, nodes, node, sets.end);
   }
-  // node_copies: rows go to relays, and the header says how many.
+  // node_copies: rows go to relays, and the header says how many. more: packets behind the counts.
   static UCCLEP_FN bool counts_stored(const Op& op, const HandleMemory& memory, bool node_copies, uint32_t first,
-                                      uint32_t step) {
+                                      uint32_t step, uint32_t more = 0) {
     sync_block();
     bool ok = true;
-    const uint32_t packets = HeaderLayout::packets(memory.shape.local_experts());
+    const uint32_t packets = HeaderLayout::packets(memory.shape.local_experts()) + more;
     for (uint32_t i = first; i < op.ranks() && warp_id() == 0 && ok; i += step * wave_size) {
       const uint32_t turn = i + lane_id() * step;
       const uint32_t peer = op.rotated(turn < op.ranks() ? turn : 0);

@@ -82,6 +82,24 @@ UCCLEP_FN void end_send_phase_of(const Op& op, const HandleMemory& memory, bool 
   }
 }
 
+// Block verb: all of a launch, of one block, that takes the number of an operation whose rows leave later, in a group
+// without masks (ReceivePhase::of finds it). As where an operation begins, what was read before is published: the next
+// operation relies on it (P1).
+template <class Args>
+UCCLEP_FN void take_number(const Args& args, Kind kind, Operation name) {
+  const OpState op_state = OpState::load(args.group, kind);
+  const Op op = next_operation(args.group, kind, name, op_state);
+  if (op_state.abort == 0 && op_state.last() != 0) publish_consumed(op, op_state.last());
+  end_send_phase(op, HandleMemory{args.handle, args.group.shape}, op_state.abort == 0, 1);
+}
+
+// Block verb, last thing of a part of a phase that others follow: nothing ends, and the slot stays.
+UCCLEP_FN void end_part(const Op& op, bool ok) {
+  if (!ok) bulk_wait_written();  // a warp that gave up may have stores under way
+  sync_block();
+  if (thread_id() == 0) leave(op.group, op.kind, ok, true);
+}
+
 // The operation of a receive phase.
 struct ReceivePhase {
   Op op;

@@ -84,6 +84,23 @@ struct TokenSets {
     if (bits % 32 != 0) count += count_lanes(set_of[bits / 32] & ((1u << bits % 32) - 1));
     return count;
   }
+  // Lane verb: of the tokens with a row for `rank` those of which the lowest expert there is in a wave below `wave`,
+  // and of those of `wave` itself the ones before `token`.
+  UCCLEP_FN uint32_t count_in_waves(uint32_t rank, uint32_t wave, uint32_t waves, uint32_t token) const {
+    const uint32_t local = args.group.shape.local_experts(), begin = first_of_wave(wave, waves, local),
+                   stop = first_of_wave(wave + 1, waves, local), column = column_of(rank * local);
+    const uint32_t in_tile = token < first ? 0 : (token < end ? token : uint32_t{end}) - first;
+    uint32_t count = 0;
+    for (uint32_t w = 0; 32 * w < end - first; ++w) {
+      uint32_t below = 0, same = 0;
+      for (uint32_t l = 0; l < begin; ++l) below |= set(column + l)[w];
+      for (uint32_t l = begin; l < stop; ++l) same |= set(column + l)[w];
+      const uint32_t bits = in_tile < 32 * w ? 0 : in_tile - 32 * w;
+      if (bits < 32) same &= (1u << bits) - 1;
+      count += count_lanes(below | same);
+    }
+    return count;
+  }
   // Lane verb: tokens 64 * i .. 64 * i + 63 of the tile.
   UCCLEP_FN uint64_t bits(uint32_t column, uint32_t i) const {
     return set(column)[2 * i] | uint64_t{set(column)[2 * i + 1]} << 32;
@@ -95,6 +112,12 @@ struct TokenSets {
     if (selection.expert < 0 || token < first) return;
     if (is_masked(args.group, selection.rank)) selection.place = no_place;
     if (selection.sends()) selection.place += count_before(selection.rank, token);
+    selection.position += count_before(column_of(static_cast<uint32_t>(selection.expert)), token);
+  }
+  // The same where places are in the order of waves. wave: of the row (lowest_wave). Of every tile, whatever the token.
+  UCCLEP_FN void add_in_waves(uint32_t token, uint32_t wave, uint32_t waves, Selection& selection) const {
+    if (selection.sends()) selection.place += count_in_waves(selection.rank, wave, waves, token);
+    if (selection.expert < 0 || token < first) return;
     selection.position += count_before(column_of(static_cast<uint32_t>(selection.expert)), token);
   }
 };

@@ -2,6 +2,7 @@
 // A received row goes to the caller's output: where, with which ids, weights and scales, in every layout. What combine
 // needs later (which local experts, where their copies lie, weights) is kept in the handle (P3).
 #pragma once
+#include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
@@ -46,6 +47,40 @@ UCCLEP_FN bool is_mine(const Op& op, const ReceivedSelection& s, uint32_t& local
   const uint32_t local = op.group.shape.local_experts();
   local_expert = static_cast<uint32_t>(s.expert) - op.me() * local;
   return s.expert >= 0 && local_expert < local;
+}
+
+// Warp verb: is a row, that of its lowest expert here, of one of the waves.
+UCCLEP_FN bool is_of_waves(const Op& op, const WaveRange& waves, const ReceivedSelection& selection) {
+  if (waves.of == 1) return true;
+  uint32_t expert = 0;
+  const bool mine = is_mine(op, selection, expert);
+  const uint32_t above = mine ? op.group.shape.local_experts() - expert : 0, most = reduce_max(above);
+  const uint32_t wave = wave_of(op.group.shape.local_experts() - most, waves.of, op.group.shape.local_experts());
+  return wave >= waves.first && wave < waves.end;
+}
+
+// Grid verb, in a send phase of a dispatch in waves: none of its rows has been received. Else a combine that begins
+// before all are here would go by those of the dispatch before.
+UCCLEP_FN void forget_received(const HandleMemory& memory) {
+  const uint64_t rows = uint64_t{memory.shape.ranks} * memory.handle.tokens;
+  for (uint64_t i = uint64_t{block_id()} * block_size() + thread_id(); i < rows;
+       i += uint64_t{grid_size()} * block_size()) {
+    memory.recv_count(0)[i] = 0;
+  }
+}
+
+// Lane verb: the wave of the highest of a row's experts here, with which its sum is made. Of a row that has not been
+// received there is none, and it is `waves`.
+UCCLEP_FN uint32_t highest_wave(const HandleMemory& memory, uint32_t waves, uint32_t source, uint32_t place) {
+  const uint32_t count = memory.recv_count(source)[place];
+  if (count == 0) return waves;
+  return wave_of(memory.recv_entries(source, place)[count - 1].expert, waves, memory.shape.local_experts());
+}
+// Warp verb: does it leave with the waves of a launch.
+UCCLEP_FN bool leaves_in(const HandleMemory& memory, const WaveRange& waves, uint32_t source, uint32_t place) {
+  if (waves.of == 1) return true;
+  const uint32_t wave = uniform(highest_wave(memory, waves.of, source, place));
+  return wave >= waves.first && wave < waves.end;
 }
 
 // Lane verb: which row of which rank it is.

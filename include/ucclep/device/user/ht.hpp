@@ -310,6 +310,7 @@ UCCLEP_FN Settings routed_settings(const HandleMemory& memory, const RowShape& s
   s.mode = UCCLEP_MODE_HT;
   s.layout = static_cast<uint32_t>(memory.handle.layout);
   s.alignment_log2 = first_lane(memory.handle.expert_alignment);
+  s.waves = memory.handle.waves;
   s.dtype = s.output_dtype = static_cast<uint32_t>(shape.dtype);
   s.pass = static_cast<uint32_t>(shape.pass);
   return s;
