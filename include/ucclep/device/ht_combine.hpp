@@ -192,7 +192,7 @@ UCCLEP_FN void send_dropped(const OpenCombine& open) {
 }
 
 // Verb of every block, after its last send. False: the operation has failed.
-// Registers: 88 (sm_90a), 50 (gfx942).
+// Registers: 72 (sm_90a), 42 (gfx942).
 UCCLEP_FN bool combine_end(block, const OpenCombine& open) {
   const Op op = open.op();
   if (open.ok) send_dropped(open);

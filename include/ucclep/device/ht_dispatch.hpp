@@ -172,7 +172,7 @@ UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, con
 
 // Verb of every block, after its last send. tokens: T, sent as 0 .. T - 1; a data record says so where the routing has
 // another number of them. False: the operation has failed.
-// Registers: 94 (sm_90a), 51 (gfx942).
+// Registers: 90 (sm_90a), 56 (gfx942).
 UCCLEP_FN bool dispatch_end(block, const OpenDispatch& open, uint32_t tokens) {
   const Op op = open.op();
   const bool ok = open.ok && (!relays(op) || relay_dispatch(open, op, open.wire.row_bytes));

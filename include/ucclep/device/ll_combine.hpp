@@ -337,7 +337,7 @@ UCCLEP_FN void send_row(const OpenCombine& open, const Op& op, uint32_t row_inde
 // the GPU, unchanged until the combine has ended; where no other copy of it is on this rank (so in RANK_MAJOR) in
 // any memory that the scope can read, and only until the call returns.
 // lanes<N>: all groups of a warp call it together.
-// Registers: 108 and 560 bytes of stack (sm_90a), 48 (gfx942).
+// Registers: 108 and 592 bytes of stack (sm_90a), 48 (gfx942).
 template <class Coop>
 UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, const void* row) {
   if (!open.ok) return;

@@ -208,7 +208,7 @@ UCCLEP_FN HeaderResult dispatched(const OpenCombine& open, const MayMeet& may) {
 // most the group's timeout. Every token is asked for exactly once, by any scope, in any order and block; tokens past
 // the last that was dispatched have no result. lanes<N>: all groups of a warp call it together, with first = last where
 // there is nothing to do. False: the operation has failed, or ranks disagree and there are no results.
-// Registers: 128 and 720 bytes of stack (sm_90a), 123 and 652 bytes of stack (gfx942).
+// Registers: 128 and 752 bytes of stack (sm_90a), 123 and 684 bytes of stack (gfx942).
 template <class Coop>
 UCCLEP_FN bool combine_recv(Coop, const OpenCombine& open, const CombineRows& out, uint32_t first, uint32_t last) {
   return in_group_of(open.op(), [=](const Op& op) {
