@@ -57,6 +57,9 @@ GroupShape shape_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, 
             "to each node {:.0f} us)",
             shape.node_copies != 0 ? "node" : "rank", copies_name(comm.config.ll_copies), times.by_rank_us,
             times.by_node_us);
+  if (shape.relay_stages != 0) {
+    log::info("group", "relays of HT stage rows in their devices' memory, since rows land in host memory");
+  }
   return shape;
 }
 
