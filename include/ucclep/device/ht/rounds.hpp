@@ -161,9 +161,11 @@ UCCLEP_FN bool is_awaited(const Op& op, uint32_t rounds) {
   return op.round + op.group.shape.in_flight < rounds;
 }
 
-// Warp verb: publishes that this rank has read all up to a round.
+// Warp verb: publishes that this rank has read all up to a round. Lane 0 has acquired the reads of others, and every
+// lane publishes to a peer.
 UCCLEP_FN void publish_to_peers(const Op& op) {
   const ucclEpDeviceGroup& group = reload(op.group);
+  sync_warp();
   publish_to_windows(group.windows, group.shape.ranks, group.layout.consumed_word(group.shape, op.kind, op.me()),
                      op.seq, {lane_id(), wave_size});
   sync_warp();

@@ -54,7 +54,6 @@ UCCLEP_COLD_FN bool publish_round_by_network(Op op) {
     if (!op.has_window(source)) ok = network::wait_all(op, source);
   }
   if (!every_lane(ok)) return false;
-  sync_warp();
   publish_to_peers(op);
   for (uint32_t first = 0; first < op.ranks() && ok; first += wave_size) {
     const uint32_t peer = first + lane_id();
