@@ -2,6 +2,7 @@
 // Many operations between ranks that drift apart, and many ranks.
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -68,6 +69,23 @@ TEST_CASE("network scale: 128 ranks in 16 nodes", "[soak][slow]") {
 }
 TEST_CASE("network scale: 66 ranks in 22 nodes", "[soak][slow]") {
   run_many(Nodes(22, 3), Layout::ht_flat);
+}
+
+// Peak resident memory of this process, of which all ranks are threads. Memory that several ranks map counts as often.
+int64_t peak_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (int64_t kib = 0; word == "VmHWM:" && status >> kib) return kib;
+  }
+  throw Failure("/proc/self/status has no VmHWM");
+}
+
+TEST_CASE("network scale: 256 ranks in 32 nodes, within 2 GiB", "[scale]") {
+  const Layout layout = GENERATE(Layout::ht_flat, Layout::ll_expert_major);
+  run_many(Nodes(32, 8), layout);
+  const int64_t peak = peak_kib();
+  WARN("peak resident memory: " << peak / 1024 << " MiB");
+  CHECK(peak <= 2 << 20);
 }
 
 }  // namespace

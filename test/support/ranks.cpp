@@ -45,7 +45,7 @@ namespace ucclep::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int max_ranks = 128;
+constexpr int max_ranks = 256;
 constexpr int max_ids = 4;
 constexpr int shared_fd = 198;  // of the shared page in a child
 constexpr const char* child_variable = "UCCLEP_TEST_CHILD";
@@ -335,6 +335,7 @@ void run_ranks(int count, const RunOptions& options, const std::function<void(Ra
   const int call = call_index();
   if (const char* request = std::getenv(child_variable)) return run_as_child(request, call, body);
   INFO("ranks: " << count);
+  if (count > max_ranks) FAIL("run_ranks runs at most " << max_ranks << " ranks");
   SUCCEED();
   note_ranks(count);
   // Under MPS the death of a rank may take others' contexts along: test-gpu.sh tells these cases by their tag.
