@@ -46,16 +46,14 @@ void launch_waves(ucclEpHandle& handle, PendingReceive& pending, const PendingRe
   pending.next_wave = end;
 }
 
-// Of a dispatch the first wave that is asked for brings all, if not its own; the last one ends it.
-void bring_waves(ucclEpHandle& handle, uint32_t end, ucclEpStream_t stream) {
-  PendingReceive& pending = *pending_of(handle, Kind::dispatch);
+// Of a dispatch the first wave that is asked for receives all, if not its own; the last one ends it.
+void receive_waves(ucclEpHandle& handle, PendingReceive& pending, uint32_t end, ucclEpStream_t stream) {
   launch_waves(handle, pending, pending.launch, end, pending.next_wave == 0, stream);
   if (end == handle.device.waves) erase_pending(handle, Kind::dispatch);
 }
 
 // Of a combine all rows leave with the last wave, if not each with its own.
-void send_waves(ucclEpHandle& handle, uint32_t end, ucclEpStream_t stream) {
-  PendingReceive& pending = *pending_of(handle, Kind::combine);
+void send_waves(ucclEpHandle& handle, PendingReceive& pending, uint32_t end, ucclEpStream_t stream) {
   launch_waves(handle, pending, pending.send, end, end == handle.device.waves, stream);
   if (end != handle.device.waves) return;
   for (ucclEpGroup::PendingOperation& one : handle.group->pending_operations) {
@@ -65,13 +63,14 @@ void send_waves(ucclEpHandle& handle, uint32_t end, ucclEpStream_t stream) {
 
 void complete(ucclEpHandle& handle, ucclEpStream_t stream) {
   checked_stream(*handle.group->comm, stream);
-  for (const Kind kind : {Kind::dispatch, Kind::combine}) {
-    if (pending_of(handle, kind)) check_capture(handle, *pending_of(handle, kind), stream);
-  }
-  if (pending_of(handle, Kind::dispatch)) bring_waves(handle, handle.device.waves, stream);
-  const std::optional<PendingReceive>& combine = pending_of(handle, Kind::combine);
+  std::optional<PendingReceive>& dispatch = pending_of(handle, Kind::dispatch);
+  std::optional<PendingReceive>& combine = pending_of(handle, Kind::combine);
+  if (dispatch) check_capture(handle, *dispatch, stream);
+  if (combine) check_capture(handle, *combine, stream);
+  const uint32_t waves = handle.device.waves;
+  if (dispatch) receive_waves(handle, *dispatch, waves, stream);
   if (!combine) return;
-  if (combine->send && combine->next_wave < handle.device.waves) send_waves(handle, handle.device.waves, stream);
+  if (combine->send && combine->next_wave < waves) send_waves(handle, *combine, waves, stream);
   combine->launch(stream, {});
   note_capture(handle, stream);
   erase_pending(handle, Kind::combine);
@@ -89,7 +88,7 @@ uint32_t end_of_wave(const ucclEpHandle& handle, int wave) {
 void complete_wave(ucclEpHandle& handle, int wave, ucclEpStream_t stream) {
   checked_stream(*handle.group->comm, stream);
   const uint32_t end = end_of_wave(handle, wave);
-  const std::optional<PendingReceive>& pending = pending_of(handle, Kind::dispatch);
+  std::optional<PendingReceive>& pending = pending_of(handle, Kind::dispatch);
   if (!pending) {
     fail(ucclEpInvalidUsage,
          "the handle has no dispatch pending: call ucclEpDispatch with send_only, then each wave at most once");
@@ -99,14 +98,14 @@ void complete_wave(ucclEpHandle& handle, int wave, ucclEpStream_t stream) {
          pending->next_wave - 1);
   }
   check_capture(handle, *pending, stream);
-  bring_waves(handle, end, stream);
+  receive_waves(handle, *pending, end, stream);
 }
 
 void wave_done(ucclEpHandle& handle, int wave, ucclEpStream_t stream) {
   checked_stream(*handle.group->comm, stream);
   const uint32_t end = end_of_wave(handle, wave);
-  const std::optional<PendingReceive>&pending = pending_of(handle, Kind::combine),
-        &dispatch = pending_of(handle, Kind::dispatch);
+  std::optional<PendingReceive>& pending = pending_of(handle, Kind::combine);
+  std::optional<PendingReceive>& dispatch = pending_of(handle, Kind::dispatch);
   if (!pending || !pending->send) {
     fail(ucclEpInvalidUsage,
          "the handle has no combine pending that waits for waves: give the handle waves, and call ucclEpCombine with "
@@ -121,7 +120,7 @@ void wave_done(ucclEpHandle& handle, int wave, ucclEpStream_t stream) {
          "wave {} of the pending dispatch has not come: call ucclEpCompleteWave before its rows are made", wave);
   }
   check_capture(handle, *pending, stream);
-  send_waves(handle, end, stream);
+  send_waves(handle, *pending, end, stream);
 }
 
 }  // namespace
@@ -177,10 +176,10 @@ uint32_t parts_of(const ucclEpHandle& handle) {
 }
 
 void end_dispatch(ucclEpHandle& handle, ucclEpStream_t stream) {
-  const std::optional<PendingReceive>& pending = pending_of(handle, Kind::dispatch);
+  std::optional<PendingReceive>& pending = pending_of(handle, Kind::dispatch);
   if (!pending) return;
   check_capture(handle, *pending, stream);
-  bring_waves(handle, handle.device.waves, stream);
+  receive_waves(handle, *pending, handle.device.waves, stream);
 }
 
 const Kernel& repair_of(const ucclEpHandle& handle, Kind kind) {

@@ -385,6 +385,7 @@ NodeShape node_shape(const std::vector<int>& sizes, bool apart) {
 
 NodeShape node_shape(const topology::Plan& plan, bool apart) {
   std::vector<int> sizes;
+  sizes.reserve(plan.domains.size());
   for (const topology::Domain& domain : plan.domains) sizes.push_back(static_cast<int>(domain.ranks.size()));
   return node_shape(sizes, apart);
 }
