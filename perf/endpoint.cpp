@@ -241,7 +241,7 @@ Wire Endpoint::wire() {
 Wire Endpoint::wire_now() const {
   ucclEpStats_t stats = UCCLEP_STATS_INIT;
   check(ucclEpCommGetStats(comm_, &stats), "ucclEpCommGetStats", comm_);
-  return {stats.bytes_sent, stats.messages, {}};
+  return {stats.bytes_sent, stats.messages, stats.commands, {}};
 }
 
 void Endpoint::record(ucclEpEvent_t event) {

@@ -44,6 +44,7 @@ WireFigures wire_figures(const Series& series, const std::vector<int>& node_of_r
   WireFigures figures;
   figures.bytes = static_cast<double>(series.wire.bytes) / iterations;
   figures.messages = static_cast<double>(series.wire.messages) / iterations;
+  figures.commands = static_cast<double>(series.wire.commands) / iterations;
   const Crossing& rows = series.wire.rows;
   for (const Part& part : series.parts) {
     const double crossing = static_cast<double>(part.by_node ? rows.to_nodes : rows.to_ranks) / iterations;
@@ -68,15 +69,18 @@ void merge(Team& team, SizeResult& result) {
       slowest.call_ns = std::max(slowest.call_ns, all[i].call_ns);
     }
     struct Counts {
-      uint64_t verified, wrong, bytes, messages;
+      uint64_t verified, wrong, bytes, messages, commands;
     };
-    const Counts mine{series.tally.verified, series.tally.wrong, series.wire.bytes, series.wire.messages};
-    series.tally.verified = series.tally.wrong = series.wire.bytes = series.wire.messages = 0;
+    const Counts mine{series.tally.verified, series.tally.wrong, series.wire.bytes, series.wire.messages,
+                      series.wire.commands};
+    series.tally.verified = series.tally.wrong = 0;
+    series.wire.bytes = series.wire.messages = series.wire.commands = 0;
     for (const Counts& counts : team.gather(mine)) {
       series.tally.verified += counts.verified;
       series.tally.wrong += counts.wrong;
       series.wire.bytes += counts.bytes;
       series.wire.messages += counts.messages;
+      series.wire.commands += counts.commands;
     }
   }
 }

@@ -26,6 +26,7 @@ struct Timing {
 // What all ranks' proxies sent in the timed iterations, and what had to cross.
 struct Wire {
   uint64_t bytes = 0, messages = 0;
+  uint64_t commands = 0;  // of kernels
   Crossing rows;
 };
 
@@ -64,7 +65,7 @@ Bandwidths bandwidths(const Series& series, int ranks, double time_us);
 
 // Of an iteration, over all ranks.
 struct WireFigures {
-  double bytes = 0, messages = 0;
+  double bytes = 0, messages = 0, commands = 0;
   double must_cross_rows = 0, must_cross_bytes = 0;
   double messages_allowed = 0;  // for each ordered pair of ranks of two nodes 2, and one for each 32 KiB
 };

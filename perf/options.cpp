@@ -54,10 +54,11 @@ Three bandwidths, per rank (mean over the ranks), at the median time,
 
 Where ranks are in several nodes, lines below those of a size say for each operation
 what it put on the wire, all ranks together, as the mean of an operation: bytes and
-messages (ucclEpCommGetStats), beside the bytes of the rows that must cross and the
-messages that are allowed: for each pair of ranks that are not of one node, and each
-way, 2, and one for every 32 KiB that rows begin for a rank, or for a node where they
-cross once for each (in HT; in LL a dispatch, as UCCLEP_LL_COPIES says).
+messages, and by how many commands of kernels (ucclEpCommGetStats), beside the bytes
+of the rows that must cross and the messages that are allowed: for each pair of ranks
+that are not of one node, and each way, 2, and one for every 32 KiB that rows begin
+for a rank, or for a node where they cross once for each (in HT; in LL a dispatch, as
+UCCLEP_LL_COPIES says).
 
 #wrong counts rows that differ in any bit from what the routing of all ranks
 says, or are missing, or too many. Exit code: 0 = rows were verified and none is

@@ -78,6 +78,7 @@ Json series_json(const Series& series, const SizeResult& result, const JsonInput
     const WireFigures f = wire_figures(series, input.node_of_rank);
     json["on_the_wire"] = {{"bytes", f.bytes},
                            {"messages", f.messages},
+                           {"commands", f.commands},
                            {"must_cross_bytes", f.must_cross_bytes},
                            {"must_cross_rows", f.must_cross_rows},
                            {"messages_allowed", f.messages_allowed}};

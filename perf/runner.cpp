@@ -63,6 +63,7 @@ void measure_once(Endpoint& endpoint, const Plan& plan, int i, Series& series) {
   const uint64_t runs = (endpoint.timing().aligned ? 2u : 1u) * static_cast<uint64_t>(plan.rounds);
   series.wire.bytes += (after.bytes - before.bytes) / runs;
   series.wire.messages += (after.messages - before.messages) / runs;
+  series.wire.commands += (after.commands - before.commands) / runs;
   series.wire.rows += endpoint.crossing(plan.parts);
   const bool last = i + 1 == o.iterations;
   if (o.check > 0 && (last || (i + 1) % o.check == 0)) series.tally += plan.check();

@@ -28,7 +28,7 @@ def expect(condition, message):
 
 def check_wire(name, wire):
     """Of nodes that are virtual: rows cross with a header and little else, in few messages."""
-    for figure in ("bytes", "messages", "must_cross_bytes", "must_cross_rows", "messages_allowed"):
+    for figure in ("bytes", "messages", "commands", "must_cross_bytes", "must_cross_rows", "messages_allowed"):
         expect(wire[figure] > 0, f"{name}: {figure} on the wire are {wire[figure]}")
     expect(wire["must_cross_bytes"] < wire["bytes"] < 1.5 * wire["must_cross_bytes"], f"{name}: {wire}")
     expect(wire["messages"] <= wire["messages_allowed"], f"{name}: {wire}")
