@@ -42,10 +42,10 @@ using KindNumbers = std::array<uint64_t, num_kinds>;
 
 constexpr uint32_t imm_epoch_bits = 5, imm_value_bits = 12;
 constexpr uint32_t imm_epochs = 1u << imm_epoch_bits, imm_values = 1u << imm_value_bits;
-constexpr uint32_t max_chunks = imm_values - 1;  // a header's value counts them
 // Epochs that can be under way, and those that can be mistaken for them, are 2N apart (P4).
 constexpr uint32_t max_in_flight = imm_epochs / 4;
 static_assert(num_words <= imm_epochs);
+static_assert(max_chunks == imm_values - 1);  // a header's value counts them
 
 struct Immediate {
   ImmKind kind = ImmKind::update;

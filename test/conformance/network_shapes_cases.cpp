@@ -133,8 +133,10 @@ TEST_CASE("network: in HT a row goes to a node once, and a sum comes back", "[dr
     constexpr uint64_t row = 7168 * 2, peers = 2, rows = 16, words = 3 + 2 * 8;  // consumed, credits
     require(stats.bytes_sent >= 2 * rows * row, std::to_string(stats.bytes_sent) + " bytes were sent");
     require(stats.bytes_sent < 2 * rows * row * 11 / 10, std::to_string(stats.bytes_sent) + " bytes are many");
-    require(stats.messages <= 2 * (1 + rows * row / 65536) + peers * (3 + words),
-            std::to_string(stats.messages) + " messages");
+    constexpr uint64_t chunks = 1 + rows * row / 65536, operations = 3;
+    require(stats.messages <= 2 * chunks + peers * (3 + words), std::to_string(stats.messages) + " messages");
+    // A header and `consumed` for each peer; and, of a dispatch and a combine, each chunk.
+    require(stats.commands <= 2 * chunks + operations * peers * 2, std::to_string(stats.commands) + " commands");
   });
 }
 

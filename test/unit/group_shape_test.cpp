@@ -2,8 +2,10 @@
 #include "host/group/group_shape.hpp"
 
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/network_view.hpp"
 #include "ucclep/device/layout/nodes.hpp"
 
 namespace ucclep {
@@ -110,6 +112,23 @@ TEST_CASE("group: chunks of the network have 64 to 256 KiB, and are no more than
   CHECK(rows_of_chunk(4096, 14784, 4095) == 18);
   CHECK(rows_of_chunk(4095, 1 << 20, 4095) == 1);
   CHECK(rows_of_chunk(4096, 1 << 20, 4095) == 2);
+}
+
+TEST_CASE("group: each chunk between nodes has a count of its own") {
+  const GroupShape shape = large_shape(512 << 20, 8192, {2, 4, 1});
+  const uint64_t bytes = NetworkTables::bytes(shape) - NetworkTables::of(shape).stored;
+  std::set<uint64_t> counts;
+  uint64_t all = 0;
+  for (const Kind kind : {Kind::dispatch, Kind::combine}) {
+    const uint32_t chunks = RowsBetweenNodes::of(shape, kind).chunks();
+    CHECK(chunks > 1);
+    for (uint32_t i = 0; i < chunks * shape.ranks * shape.in_flight; ++i, ++all) {
+      const uint32_t slot = i % shape.in_flight, rank = i / shape.in_flight % shape.ranks;
+      counts.insert(NetworkTables::stored_at(shape, kind, slot, rank, i / (shape.in_flight * shape.ranks)));
+    }
+  }
+  CHECK(counts.size() == all);
+  CHECK(*counts.rbegin() + sizeof(uint32_t) <= bytes);
 }
 
 }  // namespace

@@ -119,11 +119,12 @@ UCCLEP_FN Copies copies_of(const OpenCombine& open, const Home& home, const void
 // home, or to its relay in this node. One that needs no relay leaves; a push that fails has ended the operation.
 UCCLEP_FN void count_in(const OpenCombine& open, const Home& home, uint32_t index) {
   const Op op = open.op();
+  const HandleMemory memory = open.memory();
   if (lands_alone(op, home.rank)) {
-    network::push_row_alone(op, home.rank, home.place, open.shape.token_bytes(), between_nodes_flag);
+    const uint32_t all = memory.rows_from()[home.rank];
+    network::push_stored_alone(op, home.rank, home.place, all, open.shape.token_bytes());
     return;
   }
-  const HandleMemory memory = open.memory();
   if (op.group.shape.pool_rows != 0) AcrossNodes::pool_places(op, home.rank)[home.place] = index;
   const uint32_t run = home.place / run_rows, left = memory.rows_from()[home.rank] - run * run_rows;
   const uint32_t rows = left < run_rows ? left : run_rows;

@@ -39,6 +39,7 @@
 #include "ucclep/device/simt/element.hpp"
 #include "ucclep/device/user/copies.hpp"
 #include "ucclep/device/user/kept_counts.hpp"
+#include "ucclep/device/user/network.hpp"
 #include "ucclep/device/user/operation.hpp"
 #include "ucclep/device/user/receive.hpp"
 #include "ucclep/device/user/row_in.hpp"

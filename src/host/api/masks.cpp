@@ -105,9 +105,13 @@ void renew_network(ucclEpGroup& group, const MaskArgs& args, ucclEpStream_t stre
     comm.faults->raise(error.code(), "ucclEpMaskClear", "network", -1, error.what());
     throw;
   }
-  std::vector<char> image(sizeof(NetworkView) + NetworkTables::of(group.shape()).nodes);
+  const auto at = NetworkTables::of(group.shape());
+  std::vector<char> image(sizeof(NetworkView) + at.nodes);
   std::memcpy(image.data(), &group.network->view(), sizeof(NetworkView));
   comm.device->memcpy_async(group.device.network, image.data(), image.size(), stream);
+  const std::vector<char> none_stored(NetworkTables::bytes(group.shape()) - at.stored);
+  comm.device->memcpy_async(reinterpret_cast<char*>(group.device.network + 1) + at.stored, none_stored.data(),
+                            none_stored.size(), stream);
   synchronize(group, stream, deadline);
 }
 

@@ -175,7 +175,7 @@ WorkspaceLayout WorkspaceLayout::of(const GroupShape& shape) {
   if (shape.networked != 0) {
     at.network = round_up(at.network, unit);
     at.tables = at.network + sizeof(NetworkView);
-    at.bytes = at.tables + NetworkTables::of(shape).bytes;
+    at.bytes = at.tables + NetworkTables::bytes(shape);
   }
   at.zeros = round_up(at.bytes, unit);
   at.bytes = at.zeros + shape.token_bytes;

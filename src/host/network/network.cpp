@@ -25,11 +25,9 @@ void add_relays(proxy::Places& places, const GroupShape& shape, const WindowLayo
     return proxy::Area{0, offset, bytes * in_slot, bytes};
   };
   proxy::KindPlaces& dispatch = places.between_nodes(Kind::dispatch);
-  dispatch.row_bytes = static_cast<uint32_t>(relayed_row_bytes(shape, shape.token_bytes));
   dispatch.rows_from = area(w.relay_out, w.relay_rows, count);
   dispatch.rows_to = area(w.relay_in, w.relay_rows, blocks);
   proxy::KindPlaces& combine = places.between_nodes(Kind::combine);
-  combine.row_bytes = static_cast<uint32_t>(shape.token_bytes) + weight_row_bytes(shape);
   combine.rows_from = area(w.sums_out, w.sums_rows, blocks);
   combine.rows_to = area(w.sums_in, w.sums_rows, count);
   for (uint32_t peer = 0; peer < shape.ranks; ++peer) {
@@ -59,8 +57,10 @@ proxy::Places places_of(const GroupShape& shape, const WindowLayout& w, const No
     to.header_to = {0, w.in_header(shape, kind, 0, 0), slot_bytes, w.header_bytes};
     to.header_bytes = static_cast<uint32_t>(w.header_bytes);
     if (kind == Kind::update) continue;  // which has no rows
-    to.rows = i < num_kinds ? shape.ll_tokens : kind == Kind::dispatch ? relayed_rows(shape) : shape.ht_tokens;
-    to.rows_per_chunk = rows_of_chunk(to.rows, to.row_bytes, proxy::max_chunks);
+    const auto between = RowsBetweenNodes::of(shape, kind);
+    if (i >= num_kinds) to.row_bytes = between.bytes;
+    to.rows = i < num_kinds ? shape.ll_tokens : between.rows;
+    to.rows_per_chunk = rows_of_chunk(to.rows, to.row_bytes, max_chunks);
   }
   return places;
 }

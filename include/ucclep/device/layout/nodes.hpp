@@ -56,6 +56,9 @@ struct NodeTable {
   UCCLEP_HD constexpr uint32_t first_of(uint32_t node) const { return words[2 * ranks + node]; }
 };
 
+// Of one rank's rows for another in an operation, at most: what a message's 12 bits count (P8).
+constexpr uint32_t max_chunks = 4095;
+
 // Rows of a chunk, where an operation has `rows` at most and may have `most` chunks. The largest operation is 64
 // messages or more, so that its first and last ones add little to it; smaller ones than the least cost more for each
 // byte, larger ones than the largest no less (docs/tuning.md).

@@ -186,7 +186,7 @@ struct HandleView {
 struct NetworkView;  // layout/network_view.hpp
 struct GroupMasks;   // layout/masks.hpp
 
-inline constexpr unsigned device_abi = 33;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 34;  // changes with any of the structs below
 
 }  // namespace ucclep
 

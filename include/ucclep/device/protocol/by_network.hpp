@@ -8,6 +8,9 @@
 // | the warp that stored a row, or a    | RingReader::poll, then the    | system | rows and headers, where they wait to be   |
 // |   header (its block's, by a barrier)|   NIC's read                  |        |   sent, before the NIC reads them         |
 // |   : order_before_push, the command  |                               |        |                                           |
+// | who stored a row of a chunk:        | who stores its last row: the  | gpu    | all of the chunk before its command       |
+// |   fetch_add_acq_rel of its count    |   same, then                  |        |                                           |
+// |                                     |   order_before_push           |        |                                           |
 // | the proxy at the other end: store   | look: load_acquire, by one    | system | what has come before whoever looks        |
 // |   of a progress word, after its NIC |   lane at a time              |        |                                           |
 // |   reported the arrival              |                               |        |                                           |
@@ -34,6 +37,7 @@
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/arrivals.hpp"
 #include "ucclep/device/layout/command.hpp"
+#include "ucclep/device/layout/network_view.hpp"
 #include "ucclep/device/layout/nodes.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/record.hpp"
@@ -102,6 +106,36 @@ UCCLEP_FN bool push_header(const Op& op, bool active, uint32_t peer, uint32_t ro
 UCCLEP_FN uint32_t rows_per_chunk(const Op& op, uint8_t flags) {
   const uint32_t sort = (flags & between_nodes_flag) != 0 ? num_kinds : 0;
   return op.group.network->rows_per_chunk[sort + static_cast<uint32_t>(op.kind)];
+}
+
+// Rows between nodes are counted as they are stored, and leave by one command for each chunk, from whoever has stored
+// its last row. total: rows of the operation for the peer.
+struct StoredChunk {
+  uint32_t first = 0, rows = 0;  // no rows: some of them are missing
+
+  // Lane verb: one more row is stored.
+  static UCCLEP_FN StoredChunk count(const Op& op, uint32_t peer, uint32_t row, uint32_t total) {
+    const GroupShape& shape = op.group.shape;
+    const uint32_t most = rows_per_chunk(op, between_nodes_flag), chunk = row / most, first = chunk * most;
+    const uint32_t rows = total - first < most ? total - first : most;
+    const uint64_t at = NetworkTables::stored_at(shape, op.kind, op.slot, peer, chunk);
+    auto* const stored = reinterpret_cast<uint32_t*>(table(op.group, NetworkTables::of(shape).stored + at));
+    if (fetch_add_acq_rel<Scope::gpu>(stored, 1u) + 1 != rows) return {};
+    store_relaxed<Scope::gpu>(stored, 0u);  // for the next operation in the slot
+    return {first, rows};
+  }
+};
+
+// Warp verb: rows that the warp has stored, one of each active lane.
+UCCLEP_FN bool push_stored(const Op& op, bool active, uint32_t peer, uint32_t row, uint32_t total, uint32_t row_bytes) {
+  sync_warp();
+  const StoredChunk chunk = active ? StoredChunk::count(op, peer, row, total) : StoredChunk{};
+  // One by one: rings have room for the commands of one token of each warp.
+  for (uint64_t left = ballot(chunk.rows != 0); left != 0; left &= left - 1) {
+    const bool now = lane_id() == first_lane(left);
+    if (!push_rows(op, now, peer, chunk.first, chunk.rows, row_bytes, between_nodes_flag)) return false;
+  }
+  return true;
 }
 
 // What was announced has to come, whatever it is: the slot is used again when it has.

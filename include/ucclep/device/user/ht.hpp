@@ -115,8 +115,8 @@ struct RemoteRows {
   UCCLEP_FN void push() const {
     for (uint32_t k = Coop::rank(); k < memory.shape.top_k; k += Coop::size()) {
       if (place(k) == no_place) continue;
-      const uint32_t peer = relay::nodes_of(op).relay(op.me(), node(k));
-      if (!network::push_row_alone(op, peer, place(k), row_bytes, between_nodes_flag)) return;
+      const uint32_t to = node(k), peer = relay::nodes_of(op).relay(op.me(), to);
+      if (!network::push_stored_alone(op, peer, place(k), memory.rows_to_nodes()[to], row_bytes)) return;
     }
   }
 };
@@ -245,7 +245,8 @@ UCCLEP_FN bool send_sum(const DeviceOperation& open, const Op& op, uint32_t bloc
   with_element(open.shape.dtype, [&](auto element) { store_sum<decltype(element)>(mask, row, to, bytes); });
   const uint32_t home = relay::nodes_of(op).rank_of(block, op.me());
   sync_warp();
-  return every_lane(lane_id() != 0 || network::push_row_alone(op, home, place, bytes, between_nodes_flag));
+  const uint32_t all = open.memory().relayed(0)[block];
+  return every_lane(lane_id() != 0 || network::push_stored_alone(op, home, place, all, bytes));
 }
 
 // Block verb of every block, after its last send of a combine. False: it has failed.

@@ -62,15 +62,24 @@ UCCLEP_COLD_FN bool push_alone(Sending of, uint32_t peer, CommandFields command)
   return false;
 }
 
-// flags: of the sort of rows.
-UCCLEP_FN bool push_row_alone(const Op& op, uint32_t peer, uint32_t row, uint64_t row_bytes, uint8_t flags = 0) {
+// Rows [row, row + rows), which lie in one chunk. flags: of the sort of rows.
+UCCLEP_FN bool push_rows_alone(const Op& op, uint32_t peer, uint32_t row, uint32_t rows, uint64_t row_bytes,
+                               uint8_t flags) {
   CommandFields command;
   command.flags = flags;
   command.operation = CommandOp::put;
   command.row = row;
-  command.rows = 1;
-  command.bytes = static_cast<uint32_t>(row_bytes);
+  command.rows = static_cast<uint16_t>(rows);
+  command.bytes = rows * static_cast<uint32_t>(row_bytes);
   return push_alone(Sending::of(op), peer, command);
+}
+UCCLEP_FN bool push_row_alone(const Op& op, uint32_t peer, uint32_t row, uint64_t row_bytes) {
+  return push_rows_alone(op, peer, row, 1, row_bytes, 0);
+}
+// A row between nodes, as push_stored.
+UCCLEP_FN bool push_stored_alone(const Op& op, uint32_t peer, uint32_t row, uint32_t total, uint64_t row_bytes) {
+  const StoredChunk chunk = StoredChunk::count(op, peer, row, total);
+  return chunk.rows == 0 || push_rows_alone(op, peer, chunk.first, chunk.rows, row_bytes, between_nodes_flag);
 }
 
 // rows: in all.

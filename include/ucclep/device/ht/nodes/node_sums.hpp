@@ -133,9 +133,9 @@ UCCLEP_FN bool send_sums(const HtCombineArgs& args, const Op& op, const Stage& s
                       [&](uint32_t offset, const Vector<Element>& sum) { store16(to + offset, sum.pack()); });
     const HtCombineArgs& then = reload(args);
     const Op same = op.with(then.group);
-    const uint32_t home = nodes_of(same).rank_of(item % blocks, same.me());
-    const uint32_t at = item / blocks;
-    if (!network::push_rows(same, lane_id() == 0, home, at, 1, then.partial_bytes, between_nodes_flag)) return false;
+    const uint32_t of = item % blocks, home = nodes_of(same).rank_of(of, same.me()), at = item / blocks;
+    const uint32_t all = memory_of(then).relayed(same.round)[of];
+    if (!network::push_stored(same, lane_id() == 0, home, at, all, then.partial_bytes)) return false;
   }
   return true;
 }

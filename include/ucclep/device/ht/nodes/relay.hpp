@@ -115,15 +115,16 @@ UCCLEP_FN bool push_run(const Op& op, const HandleMemory& memory, const HtDispat
   const GroupShape& shape = op.group.shape;
   const NodeTable nodes = nodes_of(op);
   const auto row_bytes = static_cast<uint32_t>(relayed_row_bytes(shape, args.source.wire.row_bytes));
-  for (uint32_t token = begin; token < end; ++token) {
-    const Selection selection = selection_of(memory, token);
-    const uint32_t place = lane_id() < shape.top_k ? memory.node_places(token)[lane_id()] : no_place;
+  const uint32_t stop = end * shape.top_k;
+  for (uint32_t first = begin * shape.top_k; first < stop; first += wave_size) {
+    const uint32_t i = first + lane_id(), place = i < stop ? memory.node_places(0)[i] : no_place;
     bool active = place != no_place;
-    if constexpr (masks) active = active && !is_masked(op.group, selection.rank);
-    if (ballot(active) == 0) continue;
-    const uint32_t node = active ? nodes.node_of(selection.rank) : 0, to = active ? nodes.relay(op.me(), node) : 0;
-    const uint32_t at = active ? node_place_in_round(op, memory, node, place) : 0;
-    if (!network::push_rows(op, active, to, at, 1, row_bytes, between_nodes_flag)) return false;
+    const auto expert = static_cast<uint32_t>(active ? memory.at<int32_t>(memory.handle.offsets.topk)[i] : 0);
+    const uint32_t rank = shape.rank_of(expert), node = nodes.node_of(rank);
+    if constexpr (masks) active = active && !is_masked(op.group, rank);
+    const PlaceRange sent = sent_in_round(op, memory, op.ranks() + node);
+    const uint32_t to = nodes.relay(op.me(), node), row = active ? place - sent.begin : 0;
+    if (!network::push_stored(op, active, to, row, sent.end - sent.begin, row_bytes)) return false;
   }
   return true;
 }
