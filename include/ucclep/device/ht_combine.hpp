@@ -19,8 +19,8 @@
 // |---------------------------------------------|---------------------------------------|-------------------------------------|
 // | combine_begin: homes of rows (EXPERT_MAJOR) | combine_send                          | the grid's barrier                  |
 // | combine_send: copies of a row               | the combine_send of the last of them  | the row's ticket (acq_rel, gpu)     |
-// | combine_send: a row for another domain,     | its NIC, at the command of the        | push_alone, after the scope's sync  |
-// |   with masks                                |   scope's first member                |                                     |
+// | combine_send: a row for another domain,     | its NIC, at the command of the        | push_stored_alone, after its sync   |
+// |   with masks                                |   chunk's last row                    |                                     |
 // | combine_send: a row to this rank's staging, | the combine_send of the run's last    | the run's ticket (acq_rel, gpu)     |
 // |   in a group with a limit its place         |   row                                 |                                     |
 // | the same                                    | CompleteCombine of the home, or       | publish of the run's word (system), |

@@ -11,8 +11,8 @@
 // clang-format off
 // | who writes                                  | who reads                               | ordered by                     |
 // |---------------------------------------------|-----------------------------------------|--------------------------------|
-// | dispatch_send: a row for a node             | its NIC, at the command of the scope's  | push_alone, after the scope's  |
-// |                                             |   members                               |   sync                         |
+// | dispatch_send: a row for a node             | its NIC, at the command of the chunk's  | push_stored_alone, after the   |
+// |                                             |   last row                              |   scope's sync                 |
 // | a source's NIC: rows, where they land       | the relay, and for pulling its node     | wait_row, then publish of the  |
 // |                                             |                                         |   meta's epoch                 |
 // | the relay: a row that it stages, by all     | its node, in bulk                       | the sync of the warp, publish  |
@@ -20,7 +20,7 @@
 // |                                             |                                         |   acquire_then_bulk            |
 // | combine_send: a partial row, its run's word | relay_combine of the home's relay here  | publish of the run's word,     |
 // |   at the home's relay                       |                                         |   wait_word                    |
-// | relay_combine: a sum                        | its NIC; at home NodeSums               | order_before_push; wait_row    |
+// | relay_combine: a sum                        | its NIC; at home NodeSums               | push_stored_alone; wait_row    |
 // | relay_dispatch: what combine needs to know  | combine_begin, the host's calls         | the end of the operation       |
 // clang-format on
 //

@@ -9,7 +9,7 @@
 // |------------------------------------------------|---------------------------------|------------------------------|
 // | stage_run: publish of a run's word at the relay| relay: wait_word, then          | partial rows before the sum  |
 // |                                                |   acquire_then_bulk             |                              |
-// | the warp that stored a sum: order_before_push  | the proxy, and at home wait_row | the sum                      |
+// | warps that stored sums of a chunk: push_stored | the proxy, and at home wait_row | the sums                     |
 // clang-format on
 #pragma once
 #include "ucclep/device/ht/pool.hpp"
