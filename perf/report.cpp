@@ -83,8 +83,7 @@ void Report::wire(const Series& series) const {
   const WireFigures f = wire_figures(series, node_of_rank());
   line(
       "#   wire, {}: {:.0f} bytes in {:.1f} messages, by {:.1f} commands; {:.0f} bytes of {:.1f} rows must cross{}; "
-      "{:.1f} "
-      "messages allowed",
+      "{:.1f} messages allowed",
       series.name, f.bytes, f.messages, f.commands, f.must_cross_bytes, f.must_cross_rows,
       f.must_cross_bytes > 0 ? fmt::format(", {:.3f} of them went", f.bytes / f.must_cross_bytes) : "",
       f.messages_allowed);

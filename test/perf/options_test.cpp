@@ -90,11 +90,12 @@ TEST_CASE("perf tools: what the wire has is held against what must cross", "[per
   series.row_bytes = 3000;
   series.parts = {{"dispatch", 1000, false}, {"combine", 2000, false}};
   series.samples.resize(2);
-  series.wire = {130'000, 60, {40, 30, 14}};  // of 2 iterations
+  series.wire = {130'000, 60, 50, {40, 30, 14}};  // of 2 iterations
   const std::vector<int> nodes{0, 0, 1};
   const WireFigures ll = wire_figures(series, nodes);
   CHECK(ll.bytes == Approx(65'000));
   CHECK(ll.messages == Approx(30));
+  CHECK(ll.commands == Approx(25));
   CHECK(ll.must_cross_rows == Approx(40));  // 20 there, 20 back
   CHECK(ll.must_cross_bytes == Approx(60'000));
   CHECK(ll.messages_allowed == Approx(4 * 2 * 2 + 7));  // pairs, a header and a word, operations; pieces

@@ -154,7 +154,7 @@ UCCLEP_FN char* staging_of(const OpenCombine& open, const Home& home, uint32_t i
 // the row; one where it put nothing sends nothing, and so do pads. row: in EXPERT_MAJOR in memory of the GPU, unchanged
 // until the combine has ended; in FLAT in any memory that the scope can read, and only until the call returns.
 // lanes<N>: all groups of a warp call it together.
-// Registers: 70 and 64 bytes of stack (sm_90a), 49 (gfx942).
+// Registers: 72 and 64 bytes of stack (sm_90a), 49 (gfx942).
 template <class Coop>
 UCCLEP_FN void combine_send(Coop, const OpenCombine& open, uint32_t row_index, const void* row) {
   if (!open.ok) return;
