@@ -232,6 +232,9 @@ struct AcrossNodes : ByNetwork {
   template <class Element>
   static UCCLEP_FN bool sum_own_node(const Op& op, const HtCombineArgs& args, uint32_t token, SumRing& ring,
                                      Terms& terms) {
+    // The sum of a later round lies where that of an earlier one may still be read. Rows of this rank's own have not
+    // been waited for.
+    if (op.round >= op.group.shape.in_flight && !slot_free(op)) return false;
     return relay::sum_own_node<Element>(op, args, token, ring, terms);
   }
 };
