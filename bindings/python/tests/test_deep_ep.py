@@ -247,6 +247,7 @@ def test_where_tokens_go_is_the_callers(buffers, worst):
         got, got_ids, _, _, handle, _ = buffer.dispatch(x, is_token_in_rank=kept, topk_idx=ids, topk_weights=weights, **how)
         sent = torch.cat([moe.x[source][tokens[tokens % 2 == 1] if r else tokens] for source, tokens in moe.sources(r)])
         assert torch.equal(got[:len(sent)].cpu(), sent) and (got_ids[len(sent):] == -1).all()
+        assert torch.equal(handle[4], kept) and handle[1][:, 0].tolist() == kept.sum(0).tolist()
         combined, _, _ = buffer.combine(got, handle)
         assert difference(combined.cpu(), moe.x[r].float() * kept.cpu().sum(1, keepdim=True)) < 5e-6
         if not x.is_cuda:

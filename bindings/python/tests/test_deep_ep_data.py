@@ -57,6 +57,28 @@ def test_ids_of_combine_are_those_of_the_dispatch(buffers):
     buffers(1, rank_main)
 
 
+WRONG_COUNTS = {"num_tokens_per_rank": r"is \[3\], but what it counts is \[2\]",
+                "num_tokens_per_rdma_rank": r"is \[3\], but what it counts is \[2\]",
+                "num_tokens_per_expert": r"is \[2, 2, 1, 2\], but what it counts is \[1, 1, 0, 1\]",
+                "is_token_in_rank": r"has the shape \(1, 1\), expected \(2, 1\)"}
+
+
+@pytest.mark.parametrize("name", WRONG_COUNTS)
+def test_counts_that_are_not_of_the_routing(buffers, name):
+    def rank_main(buffer):
+        on_cpu(buffer)
+        x, ids = torch.ones(2, HIDDEN, dtype=torch.bfloat16), torch.tensor([[0, 1], [3, -1]])
+        per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(ids, 4)
+        how = dict(num_tokens_per_rank=per_rank, num_tokens_per_rdma_rank=per_rank, num_tokens_per_expert=per_expert,
+                   is_token_in_rank=in_rank)
+        wrong = in_rank[:1] if name == "is_token_in_rank" else how[name] + 1
+        with pytest.raises(ValueError, match=f"dispatch: {name} {WRONG_COUNTS[name]}"):
+            buffer.dispatch(x, topk_idx=ids, **{**how, name: wrong})
+        got, *_, handle, _ = buffer.dispatch(x, topk_idx=ids, **how)
+        assert torch.equal(buffer.combine(got, handle)[0], x)
+    buffers(1, rank_main)
+
+
 @pytest.mark.parametrize("in_place", [False, True])
 def test_ids_that_combine_leaves_out(buffers, in_place):
     """A program may take selections away after the dispatch: their rows do not count."""

@@ -55,3 +55,23 @@ def check_ids(call: str, topk_idx: torch.Tensor, num_experts: int) -> None:
         token, k = twice.nonzero()[0].tolist()
         raise ValueError(f"{call}: topk_idx[{token}] has expert {ordered[token, k].item()} twice, expected different experts "
                          "for a token")
+
+
+def check_counts(call: str, name: str, given: torch.Tensor | None, *counted: torch.Tensor) -> None:
+    """Raises for counts that the caller gives beside what they count. Those on a GPU are not read."""
+    if given is None or given.is_cuda:
+        return
+    if not any(given.shape == counts.shape and torch.equal(given.to(counts.dtype), counts) for counts in counted):
+        raise ValueError(f"{call}: {name} is {given.tolist()}, but what it counts is {counted[0].tolist()}: give what "
+                         "get_dispatch_layout returned for the same topk_idx")
+
+
+def check_alignment(expert_alignment: int | None) -> None:
+    """Raises for what nothing can be a multiple of."""
+    if expert_alignment is not None and expert_alignment < 1:
+        raise ValueError(f"dispatch: expert_alignment is {expert_alignment}, expected at least 1")
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """Another number after each change in place that torch sees. Tensors of inference mode have none."""
+    return None if tensor.is_inference() else tensor._version

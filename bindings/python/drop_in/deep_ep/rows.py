@@ -18,8 +18,10 @@ class Rows(NamedTuple):
     @staticmethod
     def of(x: Any) -> Rows:
         """x, or (x, scales)."""
-        if not isinstance(x, tuple):
+        if isinstance(x, torch.Tensor):
             return Rows(x)
+        if not isinstance(x, (tuple, list)):
+            raise TypeError(f"x is a {type(x).__name__}, expected a tensor or (x, scales)")
         if len(x) != 2:
             raise NotImplementedError(f"x has {len(x)} parts: NVFP4 rows with a global scale are not covered, give x or "
                                       "(x, scales)")

@@ -55,6 +55,8 @@ class ElasticBuffer(ExpertBuffer):
         of the last ones topk_idx is -1. The operation is one kernel, so previous_event_before_epilogue is waited for at
         its beginning.
         """
+        if do_zero_padding and not do_expand:
+            raise ValueError("dispatch: do_zero_padding needs do_expand: other rows have no padding")
         call = Call(num_experts, num_max_tokens_per_rank, expert_alignment, num_sms, do_expand, do_cpu_sync,
                     use_tma_aligned_col_major_sf, do_handle_copy, (previous_event, previous_event_before_epilogue),
                     async_with_compute_stream, allocate_on_comm_stream)

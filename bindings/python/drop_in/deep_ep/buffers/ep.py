@@ -226,6 +226,8 @@ class EPBuffer(ExpertBuffer):
         With `defer_epilogue` only the event: its current_stream_wait() returns the others. The CPU waits for counts here,
         not there.
         """
+        if do_zero_padding and not do_expand:
+            raise ValueError("dispatch: do_zero_padding needs do_expand: other rows have no padding")
         call = Call(num_experts, num_max_tokens_per_rank, expert_alignment, num_sms, do_expand, do_cpu_sync,
                     use_tma_aligned_col_major_sf, do_handle_copy, (previous_event, None), async_with_compute_stream,
                     allocate_on_comm_stream)

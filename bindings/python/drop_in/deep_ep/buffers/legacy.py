@@ -9,7 +9,7 @@ from ucclep import Layout
 
 from .._C import is_sm90_compiled
 from ..config import Config
-from ..data_errors import check_ids
+from ..data_errors import check_alignment, check_counts, check_ids
 from ..events import EventHandle, EventOverlap
 from ..handles import DispatchHandle, node_counts, routing_of
 from ..high_throughput import aligned
@@ -131,6 +131,7 @@ class Buffer(BufferBase):
         that are in `is_token_in_rank`.
         """
         rows = Rows.of(x)
+        check_alignment(expert_alignment)
         num_sms = self._num_sms(config)
         if handle is not None:
             if topk_idx is not None or topk_weights is not None:
@@ -145,10 +146,12 @@ class Buffer(BufferBase):
         if topk_idx is None and is_token_in_rank is None:
             raise ValueError("dispatch needs topk_idx, or is_token_in_rank, or a handle")
         with self._streams.operation(previous_event, allocate_on_comm_stream) as stream:
-            routing, per_expert, ids, in_rank = self._route(rows, topk_idx, is_token_in_rank, num_tokens_per_expert,
-                                                            num_worst_tokens, stream)
+            routing, per_expert, ids, in_rank = self._route(
+                rows, topk_idx, is_token_in_rank, (num_tokens_per_rank, num_tokens_per_rdma_rank, num_tokens_per_expert),
+                num_worst_tokens, stream)
+            counted = (num_tokens_per_rank, num_tokens_per_rdma_rank) if in_rank is is_token_in_rank else (None, None)
             with self._streams.on_comm_stream():
-                made = DispatchHandle(routing, in_rank, num_tokens_per_rank, num_tokens_per_rdma_rank, self._nodes, self.rank)
+                made = DispatchHandle(routing, in_rank, *counted, self._nodes, self.rank)
             recv_ids = None if topk_idx is None else ids.new_empty((routing.rows, routing.top_k))
             recv_weights = None if topk_weights is None else topk_weights.new_empty((routing.rows, routing.top_k))
             received = self._normal.dispatch(routing, rows, num_sms, stream, topk_weights=topk_weights,
@@ -160,12 +163,17 @@ class Buffer(BufferBase):
         counts = [] if num_worst_tokens else [aligned(count, expert_alignment) for count in per_expert]
         return received.result(), recv_ids, recv_weights, counts, tensors, event
 
-    def _route(self, rows: Rows, topk_idx: torch.Tensor | None, in_rank: torch.Tensor | None, per_expert: torch.Tensor,
-               worst: int, stream: Any) -> tuple:
+    def _route(self, rows: Rows, topk_idx: torch.Tensor | None, in_rank: torch.Tensor | None, counts_given: tuple, worst: int,
+               stream: Any) -> tuple:
         """(routing, rows of each local expert, the ids that it took, [T, R] where tokens go)."""
+        per_expert = counts_given[2]
         num_experts, ranks = per_expert.shape[0], self.group_size
         ids: Any = getattr(in_rank, "topk_idx", None) if topk_idx is None else topk_idx
-        of_ranks = ids is None
+        of_ranks, given = ids is None, ids
+        shape = (len(rows.tokens), ranks)
+        if in_rank is not None and in_rank.shape != shape:
+            raise ValueError(f"dispatch: is_token_in_rank has the shape {tuple(in_rank.shape)}, expected {shape}, tokens x "
+                             "ranks")
         with self._streams.on_comm_stream():
             if of_ranks:
                 ids = ids_of(in_rank, "dispatch", not worst)
@@ -175,6 +183,8 @@ class Buffer(BufferBase):
                     in_rank = layout_of(ids, num_experts, ranks)[2]
                 elif getattr(in_rank, "topk_idx", None) is not ids:
                     ids, in_rank = only_to(ids, in_rank, num_experts)
+        if not ids.is_cuda:
+            self._check_counts(counts_given, in_rank, given, ids)
         group = self._normal.bounded_group("dispatch", ranks if of_ranks else num_experts, ids.shape, rows.bytes_per_row,
                                            self.num_nvl_bytes)
         routing = self._normal.update("dispatch", group, ids, Layout.FLAT, 1, stream)
@@ -184,6 +194,18 @@ class Buffer(BufferBase):
             self._streams.finished(False, held)
             counts = shared.sum(0).tolist()
         return routing, counts, ids, in_rank
+
+    def _check_counts(self, counts: tuple, in_rank: Any, ids: torch.Tensor | None, kept: Any) -> None:
+        """They may be of all ids, too, some of which is_token_in_rank leaves out."""
+        per_rank, per_node, per_expert = counts
+        masks, of_experts = [in_rank], []
+        if ids is not None:
+            layouts = [layout_of(these, len(per_expert), self.group_size) for these in (kept, ids)]
+            masks, of_experts = [layout[2] for layout in layouts], [layout[1] for layout in layouts]
+        check_counts("dispatch", "num_tokens_per_rank", per_rank, *(mask.sum(0) for mask in masks))
+        check_counts("dispatch", "num_tokens_per_rdma_rank", per_node, *(node_counts(mask, self._nodes) for mask in masks))
+        if of_experts:
+            check_counts("dispatch", "num_tokens_per_expert", per_expert, *of_experts)
 
     def combine(self, x: torch.Tensor, handle: tuple, topk_weights: torch.Tensor | None = None,
                 bias: Any = None, config: Config | None = None, previous_event: EventOverlap | None = None,
