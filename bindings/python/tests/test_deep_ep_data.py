@@ -52,9 +52,30 @@ def test_ids_of_combine_are_those_of_the_dispatch(buffers):
         got, _, handle, _, _ = buffer.low_latency_dispatch(x, ids, TOKENS, EXPERTS, use_fp8=False)
         with pytest.raises(ValueError, match="topk_idx differs from that of the dispatch"):
             buffer.low_latency_combine(got, ids.flip(1), weights, handle)
-        with pytest.raises(TypeError, match="handle is a tuple, expected what low_latency_dispatch returned"):
-            buffer.low_latency_combine(got, ids, weights, tuple(handle))
+        with pytest.raises(TypeError, match="handle is a list, expected the tuple that low_latency_dispatch returned"):
+            buffer.low_latency_combine(got, ids, weights, [])
     buffers(1, rank_main)
+
+
+def test_low_latency_handles_that_are_put_together_again(buffers):
+    """Programs that hand on tensors only, as custom operators do, keep the handle's tensors and numbers apart."""
+    moe = Moe(2, TOKENS, HIDDEN, EXPERTS, TOP_K)
+
+    def rank_main(buffer):
+        x, ids, weights = place(moe, buffer)
+        got, _, handle, _, _ = buffer.low_latency_dispatch(x, ids, TOKENS, EXPERTS, use_fp8=False)
+        whole, _, _ = buffer.low_latency_combine(got, ids, weights, handle)
+        src_info, layout_range, *numbers = handle
+        again, _, _ = buffer.low_latency_combine(got, ids, weights, (src_info.view(src_info.shape), layout_range, *numbers))
+        assert torch.equal(again, whole)
+        assert buffer.get_next_low_latency_combine_buffer(tuple(handle)).shape == got.shape
+        with pytest.raises(RuntimeError, match="or its first tensor is a copy"):
+            buffer.low_latency_combine(got, ids, weights, (src_info.clone(), layout_range, *numbers))
+        for _ in range(2):
+            buffer.low_latency_dispatch(x, ids, TOKENS, EXPERTS, use_fp8=False)
+        with pytest.raises(RuntimeError, match="the handle is too old"):
+            buffer.low_latency_combine(got, ids, weights, tuple(handle))
+    buffers(2, rank_main, low_latency_mode=True)
 
 
 WRONG_COUNTS = {"num_tokens_per_rank": r"is \[3\], but what it counts is \[2\]",

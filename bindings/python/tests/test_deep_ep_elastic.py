@@ -176,6 +176,83 @@ def test_one_rounding(buffers, monkeypatch, nodes, expand):
     buffers(4, rank_main, make=elastic, allow_multiple_reduction=False)
 
 
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize("once", [True, False])
+def test_rows_that_programs_have_summed(buffers, once, sync):
+    """LightLLM sums the rows of a token itself, and says so by do_expand, or by metadata that name one row for a token."""
+    moe = Moe(2, TOKENS, HIDDEN, EXPERTS, TOP_K, masked=0.2)
+
+    def rank_main(buffer):
+        _, ids, weights = place(moe, buffer)
+        x = (torch.arange(len(ids), device=ids.device)[:, None] % 5 - 2).bfloat16().repeat(1, HIDDEN)  # whose sums are exact
+        got, _, got_weights, handle, _ = buffer.dispatch(x, ids, weights, num_experts=EXPERTS, do_expand=True, do_cpu_sync=sync)
+        y = got * (1 + torch.arange(len(got), device=ids.device)[:, None] % 3)
+        whole, whole_weights, _ = buffer.combine(y, handle, topk_weights=got_weights)
+        assert whole.abs().max() > 0 and not torch.equal(whole[:, 0], x[:, 0] * (ids >= 0).sum(1))
+
+        lines, count = handle.recv_src_metadata, handle.psum_num_recv_tokens_per_scaleup_rank[-1].item()
+        assert len(lines) == handle.num_recv_tokens == (count if sync else 2 * TOKENS)
+        slots = lines[:, 2:].long()
+        there = slots >= 0
+        tokens = torch.where(there[..., None], y[slots.clamp(min=0)], torch.zeros_like(y[:1])).sum(1)
+        token_weights = torch.where(there, got_weights[slots.clamp(min=0)], torch.zeros_like(got_weights[:1]))
+        tokens[count:] = float("nan")  # of no token
+
+        def check(rows, of_rows=None):
+            combined, combined_weights, _ = buffer.combine(rows, handle, topk_weights=of_rows)
+            assert torch.equal(combined, whole) and (of_rows is None or torch.equal(combined_weights, whole_weights))
+
+        handle.do_expand = False
+        check(tokens, token_weights)
+        with pytest.raises(ValueError, match="expected one for each"):
+            buffer.combine(tokens[1:], handle)
+        handle.do_expand = True
+        check(y, got_weights)
+
+        compact = torch.full_like(lines, -1)
+        compact[:, 0], compact[:, 2] = lines[:, 0], torch.arange(len(lines), device=ids.device)
+        handle.recv_src_metadata = compact
+        check(tokens)
+        order = torch.randperm(count, device=ids.device)
+        compact[:count] = compact[order]  # lines in another order, in place
+        check(tokens)
+        handle.recv_src_metadata = lines
+        check(y, got_weights)
+        lines[:, 2:] = lines[:, 2:].flip(1)
+        check(y)
+        with pytest.raises(ValueError, match=r"expected \[tokens, 6\]"):
+            handle.recv_src_metadata = lines[:, :3]
+
+        got, _, _, handle, _ = buffer.dispatch(x, ids, weights, num_experts=EXPERTS, do_cpu_sync=sync)
+        whole = buffer.combine(got, handle)[0]
+        handle.recv_src_metadata = torch.cat([handle.recv_src_metadata[:count][order], handle.recv_src_metadata[count:]])
+        check(torch.cat([got[:count][order], got[count:]]))
+        handle.do_expand = True
+        with pytest.raises(ValueError, match="the dispatch was made without it"):
+            buffer.combine(got, handle)
+    buffers(2, rank_main, make=elastic, allow_multiple_reduction=not once)
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_ids_that_change_after_a_dispatch(buffers, copy):
+    moe = Moe(2, TOKENS, HIDDEN, EXPERTS, TOP_K)
+
+    def rank_main(buffer):
+        x, ids, _ = place(moe, buffer)
+        ids = ids.clone()
+        got, _, _, handle, _ = buffer.dispatch(x, ids, num_experts=EXPERTS, do_handle_copy=copy)
+        ids.zero_()
+        if copy:
+            assert torch.equal(handle.topk_idx.cpu(), moe.ids[buffer.rank])
+            expected = moe.x[buffer.rank].float() * moe.ranks_of_tokens(buffer.rank)[:, None]
+            assert difference(buffer.combine(got, handle)[0].cpu(), expected) < 1e-5
+            return
+        for call in (lambda: handle.topk_idx, lambda: buffer.combine(got, handle), lambda: buffer.dispatch(x, handle=handle)):
+            with pytest.raises(RuntimeError, match="topk_idx was changed in place after the dispatch"):
+                call()
+    buffers(2, rank_main, make=elastic)
+
+
 def test_bounds_of_calls_share_memory(buffers):
     """Programs bound a call by their batch, which changes all the time."""
     moe = Moe(2, 4, HIDDEN, EXPERTS, TOP_K)
@@ -244,6 +321,14 @@ def test_what_cannot_be_done_raises(buffers):
         _, _, _, handle, _ = buffer.dispatch(x[:3], ids[:3] * 0 - 1, num_experts=EXPERTS)
         with pytest.raises(ValueError, match="do_expand"):
             buffer.dispatch(x[:3], handle=handle, do_expand=True)
+        for other in ({"num_experts": 8}, {"expert_alignment": 16}, {"num_max_tokens_per_rank": 3}):
+            with pytest.raises(ValueError, match=f"{[*other][0]} is {[*other.values()][0]}, the handle's is"):
+                buffer.dispatch(x[:3], handle=handle, **other)
+        buffer.dispatch(x[:3], handle=handle, num_experts=EXPERTS, expert_alignment=1, num_max_tokens_per_rank=TOKENS)
+        with pytest.raises(ValueError, match="do_zero_padding needs do_expand"):
+            buffer.dispatch(x[:3], ids[:3], num_experts=EXPERTS, do_zero_padding=True)
+        with pytest.raises(ValueError, match="expert_alignment is 0, expected at least 1"):
+            buffer.dispatch(x[:3], ids[:3], num_experts=EXPERTS, expert_alignment=0)
         assert buffer.get_physical_domain_size() == (1, 2) and buffer.get_logical_domain_size() == (1, 2)
         assert buffer.get_theoretical_num_sms(EXPERTS, TOP_K) > 0 and buffer.get_theoretical_num_qps(8) > 0
     buffers(2, rank_main, make=elastic)

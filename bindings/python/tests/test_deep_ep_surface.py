@@ -192,7 +192,8 @@ def test_elastic_handles_have(buffers, make):
         *_, handle, _ = buffer.dispatch(x, ids, num_experts=4)
         missing = [name for name in EP_HANDLE if not hasattr(handle, name)]
         assert not missing
-        assert [name for name in EP_HANDLE if getattr(handle, name) is None] == ["num_expanded_tokens", *EP_HANDLE[-2:]]
+        assert [name for name in EP_HANDLE if getattr(handle, name) is None] == EP_HANDLE[-2:]
+        assert (handle.num_recv_tokens, handle.num_expanded_tokens) == (2, 4)
     buffers(2, rank_main, make=make)
 
 
@@ -238,6 +239,10 @@ REFUSED = {
                         lambda b, x, ids, w, h: b.low_latency_dispatch(x, ids, 4, 4, use_ue8m0=True)),
     "three parts of x": (NotImplementedError, "NVFP4 rows with a global scale",
                          lambda b, x, ids, w, h: b.dispatch((x, x, x), topk_idx=ids)),
+    "x of another kind": (TypeError, "x is a str, expected a tensor", lambda b, x, ids, w, h: b.dispatch("x", topk_idx=ids)),
+    "no alignment": (ValueError, "expert_alignment is 0, expected at least 1",
+                     lambda b, x, ids, w, h: b.dispatch(x, topk_idx=ids, expert_alignment=0)),
+    "three biases": (ValueError, "bias has 3 tensors", lambda b, x, ids, w, h: b.combine(x, h, bias=(x, x, x))),
     "no counts": (ValueError, "num_tokens_per_expert of get_dispatch_layout",
                   lambda b, x, ids, w, h: b.dispatch(x, topk_idx=ids)),
     "handle and topk_idx": (ValueError, "not both", lambda b, x, ids, w, h: b.dispatch(x, handle=h, topk_idx=ids)),

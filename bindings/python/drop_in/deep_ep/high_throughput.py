@@ -86,10 +86,13 @@ class HighThroughput:
         return received
 
     def combine(self, routing: Routing, x: torch.Tensor, topk_weights: torch.Tensor | None, bias: Any, num_sms: int,
-                stream: Any, exact: bool = False) -> Combined:
-        """Sums rows per token, and weights, where there are some. With `exact` a sum is rounded to the dtype of x once."""
-        bias, bias2 = bias if isinstance(bias, tuple) else (bias, None)
-        out = sums = x.new_empty((routing.num_tokens, x.shape[-1]))
+                stream: Any, exact: torch.dtype | None = None) -> Combined:
+        """Sums rows per token, and weights, where there are some. With `exact` a sum is rounded once, to this dtype."""
+        biases = bias if isinstance(bias, (tuple, list)) else (bias, None)
+        if len(biases) != 2:
+            raise ValueError(f"combine: bias has {len(biases)} tensors, expected one, or a tuple of two")
+        bias, bias2 = biases
+        out = sums = x.new_empty((routing.num_tokens, x.shape[-1]), dtype=exact)
         held: list = [x, topk_weights, bias, bias2, out]
         if exact:
             with self._streams.on_comm_stream():
@@ -128,6 +131,13 @@ class Combined(NamedTuple):
     weights: Union[torch.Tensor, None]
     held: tuple
     finish: Union[Callable, None]
+
+
+def most_rows(routing: Routing, tokens: int, alignment: int) -> int:
+    """Rows of a rank's experts, if every rank sends so many tokens."""
+    experts = routing.group.num_local_experts
+    most = routing.group.comm.nranks * tokens * min(routing.top_k, experts)
+    return aligned(most + experts * (alignment - 1), alignment)
 
 
 def aligned(count: int, alignment: int) -> int:

@@ -107,7 +107,7 @@ class HybridEPBuffer(ExpertBuffer):
         """
         core, ids, weights, experts = self._routing(hidden, topk_idx, topk_weights, num_of_experts, probs, routing_map, handle,
                                                     True)
-        call = Call(experts, self.config.max_num_of_tokens_per_rank, num_sms=self._sms[0], rows=num_dispatched_tokens)
+        call = Call(experts, self._most(core), num_sms=self._sms[0], copy_ids=routing_map is None, rows=num_dispatched_tokens)
         got, got_ids, got_weights, core, _ = self._dispatch(call, _with(hidden, scaling_factor), ids, weights, None, core)
         tokens, scales = got if isinstance(got, tuple) else (got, None)
         dense = None
@@ -150,8 +150,10 @@ class HybridEPBuffer(ExpertBuffer):
             raise ValueError("dispatch_with_permute: non_blocking needs num_permuted_tokens, how many rows to make")
         core, ids, weights, experts = self._routing(hidden, topk_idx, topk_weights, num_of_experts, probs, routing_map, handle,
                                                     not non_blocking)
-        call = Call(experts, self.config.max_num_of_tokens_per_rank, pad_multiple or 1, self._sms[0], True,
-                    None if core is not None else not non_blocking, rows=num_permuted_tokens, with_ids=False)
+        alignment = (pad_multiple or 1) if core is None else None  # with a handle it is the handle's
+        call = Call(experts, self._most(core), alignment, self._sms[0], True,
+                    None if core is not None else not non_blocking, copy_ids=routing_map is None, rows=num_permuted_tokens,
+                    with_ids=False)
         got, _, got_weights, core, _ = self._dispatch(call, _with(hidden, scaling_factor), ids, weights, None, core)
         tokens, scales = got if isinstance(got, tuple) else (got, None)
         if handle is None:
@@ -188,6 +190,9 @@ class HybridEPBuffer(ExpertBuffer):
             raise ValueError(f"the routing has {len(topk_idx)} tokens, hidden has {len(hidden)}")
         self.update_template_config(hidden.shape[1], len(hidden), num_of_experts // self.group_size)
         return None, topk_idx, None if topk_weights is None else topk_weights.float().contiguous(), num_of_experts
+
+    def _most(self, core: EPHandle | None) -> int | None:
+        return self.config.max_num_of_tokens_per_rank if core is None else None
 
     def _summed(self, core: EPHandle, hidden: torch.Tensor, weights: torch.Tensor | None) -> tuple:
         sums, sums_of_weights, _ = self._combine(hidden, core, weights, None, self._sms[1], (None, None), False, False)

@@ -2,6 +2,7 @@
 """The low-latency mode, over LL handles."""
 from __future__ import annotations
 
+import itertools
 from typing import Any, Callable
 
 import torch
@@ -9,12 +10,13 @@ import ucclep
 from ucclep import Layout, Mode, Quant
 from ucclep.lifetime import Unique
 
-from .data_errors import check_ids
+from .data_errors import check_ids, version_of
 from .events import EventOverlap
 from .groups import SHAPES, Groups
 from .rows import FP8, fp8_view
 
 LIVE_RESULTS = 2
+TOO_OLD = f"the handle is too old: at most {LIVE_RESULTS} results of low_latency_dispatch are alive, of at most {SHAPES} shapes"
 #: With masks a rank that is so late is masked, and several that are missing at once. UCCLEP_TIMEOUT_MS goes before it.
 MASK_AFTER_MS = 20000
 
@@ -24,16 +26,12 @@ class Ids:
 
     def __init__(self, topk_idx: torch.Tensor):
         self._given = topk_idx
-        self._version = self._version_of(topk_idx)
+        self._version = version_of(topk_idx)
         self._copy = None if topk_idx.is_cuda else topk_idx.clone()
-
-    @staticmethod
-    def _version_of(tensor: torch.Tensor) -> int | None:
-        return None if tensor.is_inference() else tensor._version
 
     def weights(self, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
         """The weights of a combine with these ids."""
-        if topk_idx is self._given and self._version_of(topk_idx) == self._version:
+        if topk_idx is self._given and version_of(topk_idx) == self._version:
             return topk_weights
         if self._copy is not None and (topk_idx.shape != self._copy.shape or
                                        ((topk_idx != self._copy) & (topk_idx >= 0)).any()):
@@ -50,6 +48,7 @@ class Slot(Unique):
         self.uses = 0
         self.combine_buffer: torch.Tensor | None = None
         self.ids: Ids | None = None  # of the dispatch
+        self.src_info: torch.Tensor | None = None  # of the dispatch; by its memory a tuple that was put together again is known
         #: The receive phase of the operation in flight. It holds the tensors that it writes, whether or not the caller does.
         self.pending: Callable[[], None] | None = None
         self.kind = ""  # of that operation
@@ -74,8 +73,7 @@ class LowLatencyHandle(Unique, tuple):
 
     def live_slot(self) -> Slot:
         if self.use != self.slot.uses:
-            raise RuntimeError(f"the handle is too old: at most {LIVE_RESULTS} results of low_latency_dispatch are alive, of at "
-                               f"most {SHAPES} shapes")
+            raise RuntimeError(TOO_OLD)
         return self.slot
 
 
@@ -156,7 +154,7 @@ class LowLatency:
         counts = x.new_empty(experts, dtype=torch.int32)
         counts_by_rank = x.new_empty((experts, ranks), dtype=torch.int64)
         layout_range = torch.empty_like(counts_by_rank)
-        src_info = x.new_empty((experts, capacity), dtype=torch.int32)
+        slot.src_info = src_info = x.new_empty((experts, capacity), dtype=torch.int32)
 
         def find_ranges() -> None:
             begins = counts_by_rank.cumsum(1) - counts_by_rank
@@ -198,11 +196,15 @@ class LowLatency:
                                              send_only=return_recv_hook, stream=stream))
         return out, event, hook
 
-    @staticmethod
-    def _slot_of(handle: Any) -> Slot:
-        if not isinstance(handle, LowLatencyHandle):
-            raise TypeError(f"handle is a {type(handle).__name__}, expected what low_latency_dispatch returned")
-        return handle.live_slot()
+    def _slot_of(self, handle: Any) -> Slot:
+        if isinstance(handle, LowLatencyHandle):
+            return handle.live_slot()
+        if not isinstance(handle, (tuple, list)) or len(handle) != 5 or not isinstance(handle[0], torch.Tensor):
+            raise TypeError(f"handle is a {type(handle).__name__}, expected the tuple that low_latency_dispatch returned")
+        for slot in itertools.chain(*self._slots.values()):
+            if slot.src_info is not None and slot.src_info.data_ptr() == handle[0].data_ptr():
+                return slot
+        raise RuntimeError(f"{TOO_OLD}; or its first tensor is a copy")
 
     def combine_buffer(self, handle: Any) -> torch.Tensor:
         slot = self._slot_of(handle)

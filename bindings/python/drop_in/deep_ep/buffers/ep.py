@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, Union
 import torch
 from ucclep import Layout
 
-from ..data_errors import check_ids
+from ..data_errors import check_alignment, check_ids
 from ..ep_handles import EPHandle
 from ..events import EventHandle, EventOverlap
-from ..high_throughput import Routing, aligned
+from ..high_throughput import Routing, aligned, most_rows
 from ..rows import Rows
 from .base import BufferBase, outside
 
@@ -102,10 +102,17 @@ class ExpertBuffer(BufferBase):
         rows = Rows.of(x)
         if handle is not None and (topk_idx is not None or call.cpu_sync):
             raise ValueError("with a handle topk_idx is the handle's, and there is nothing to wait for")
-        if handle is not None and handle.do_expand != call.expand:
-            raise ValueError(f"the handle's do_expand is {handle.do_expand}, the call's {call.expand}")
+        if handle is not None and handle.expanded != call.expand:
+            raise ValueError(f"the handle's do_expand is {handle.expanded}, the call's {call.expand}")
         if handle is None and (topk_idx is None or call.num_experts is None):
             raise ValueError("dispatch needs topk_idx and num_experts, or a handle")
+        check_alignment(call.alignment)
+        if handle is not None:
+            handle.check_ids()
+            for name, asked in (("num_experts", call.num_experts), ("expert_alignment", call.alignment),
+                                ("num_max_tokens_per_rank", call.tokens)):
+                if asked is not None and asked != getattr(handle, name):
+                    raise ValueError(f"dispatch: {name} is {asked}, the handle's is {getattr(handle, name)}: leave it out")
         num_sms = 0 if self._on_host else call.num_sms
         previous, also = call.previous
         with self._streams.operation(previous, call.on_comm_stream, also) as stream:
@@ -158,13 +165,11 @@ class ExpertBuffer(BufferBase):
         layout = Layout.EXPERT_MAJOR if call.expand else Layout.FLAT
         alignment = call.alignment or 1
         routing: Routing = self._normal.update("dispatch", group, topk_idx, layout, alignment, stream)
-        experts = group.num_local_experts
         counts: list = []
         if call.cpu_sync is not False:
             routing.rows, counts = routing.core.wait_counts()
         elif call.expand:
-            most = self.num_ranks * room * min(top_k, experts)
-            routing.rows = aligned(most + experts * (alignment - 1), alignment)
+            routing.rows = most_rows(routing, room, alignment)
         else:
             routing.rows = self.num_ranks * room
         if call.rows is not None:
@@ -176,11 +181,16 @@ class ExpertBuffer(BufferBase):
 
     def _combine(self, x: torch.Tensor, handle: EPHandle, topk_weights: torch.Tensor | None, bias: Any, num_sms: int,
                  previous: tuple, asynchronous: bool, on_comm_stream: bool) -> tuple:
+        handle.check_ids()
         exact = not self.allow_multiple_reduction and (handle.do_expand or self._comm.info()["num_nodes"] > 1)
         num_sms = 0 if self._on_host else num_sms or handle.num_sms
         with self._streams.operation(previous[0], on_comm_stream, previous[1]) as stream:
-            done = self._normal.combine(handle.routing, x, topk_weights, bias, num_sms, stream, exact)
-        return done.tokens, done.weights, self._streams.finished(asynchronous, done.held, done.finish)
+            rows, weights = x, topk_weights
+            if handle.changed:
+                with self._streams.on_comm_stream():
+                    rows, weights = handle.rows_of(x, topk_weights, exact)
+            done = self._normal.combine(handle.routing, rows, weights, bias, num_sms, stream, x.dtype if exact else None)
+        return done.tokens, done.weights, self._streams.finished(asynchronous, (x, topk_weights, *done.held), done.finish)
 
 
 class EPBuffer(ExpertBuffer):
