@@ -81,9 +81,9 @@ def test_scores_are_as_unbalanced_as_asked(ratio, precise, within):
 def test_environments_and_caches(monkeypatch):
     monkeypatch.setenv("EP_A", "before")
     with envs.EnvOverride([("EP_A", "1", False), ("EP_B", "2", False)]):
-        assert (os.environ["EP_A"], os.environ["EP_B"]) == ("before", "2")
-        with envs.EnvOverride([("EP_A", "3", True)]):
-            assert os.environ["EP_A"] == "3"
+        assert os.environ["EP_A"] == "before" and "EP_B" not in os.environ
+        with envs.EnvOverride([("EP_A", "3", True), ("EP_B", "2", True)]):
+            assert (os.environ["EP_A"], os.environ["EP_B"]) == ("3", "2")
     assert os.environ["EP_A"] == "before" and "EP_B" not in os.environ
     envs.init_seed(7)
     assert envs.get_global_seed() == 7 and torch.initial_seed() == envs.get_local_seed()
@@ -98,6 +98,31 @@ def test_environments_and_caches(monkeypatch):
             return 2 * x
     thing = Counting()
     assert [thing.double(2), thing.double(2), thing.double(3), thing.calls] == [4, 4, 6, 2]
+
+
+NVLINKS = """GPU 0: NVIDIA H200 (UUID: GPU-1)
+\t Link 0: 26.562 GB/s
+\t Link 1: 25 GB/s
+GPU 1: NVIDIA H200 (UUID: GPU-2)
+\t Link 0: 9 GB/s
+"""
+
+
+def test_rates_of_links(monkeypatch, tmp_path):
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\n[ \"$*\" = 'nvlink -s' ] && cat <<'END'\n{NVLINKS}END\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert envs.get_nvlink_gbs() == pytest.approx(0.9 * 51.562) and envs.get_nvlink_gbs(factor=1) == pytest.approx(51.562)
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert envs.get_nvlink_gbs() == 0
+    port = tmp_path / "mlx5_0" / "ports" / "1"
+    port.mkdir(parents=True)
+    (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
+    monkeypatch.setattr(envs, "NICS", tmp_path)
+    assert envs.get_rdma_gbs() == 50 and envs.get_rdma_gbs(nic_name="mlx5_9") == 0
+    with pytest.raises(NotImplementedError, match="get_sm_read_gbs: libucclep does not plan by rates"):
+        envs.get_sm_read_gbs()
 
 
 def test_benchmarks_time_calls(capfd):

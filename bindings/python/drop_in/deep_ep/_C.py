@@ -9,8 +9,9 @@ from .config import Config
 from .events import EventHandle
 from .low_latency import size_hint
 
-__all__ = ["Config", "EventHandle", "get_elastic_buffer_alignment", "get_low_latency_rdma_size_hint",
-           "get_num_allocation_alignment", "get_num_rdma_alignment", "get_num_tma_alignment", "is_sm90_compiled", "topk_idx_t"]
+__all__ = ["Config", "EventHandle", "get_elastic_buffer_alignment", "get_ep_buffer_alignment",
+           "get_low_latency_rdma_size_hint", "get_num_allocation_alignment", "get_num_rdma_alignment",
+           "get_num_tma_alignment", "is_sm90_compiled", "topk_idx_t"]
 
 #: The type of topk_idx; int32 is taken too.
 topk_idx_t = torch.int64
@@ -28,7 +29,7 @@ def get_num_allocation_alignment() -> int:
     return 2 << 20
 
 
-get_elastic_buffer_alignment = get_num_allocation_alignment
+get_elastic_buffer_alignment = get_ep_buffer_alignment = get_num_allocation_alignment
 
 
 def get_num_rdma_alignment() -> int:

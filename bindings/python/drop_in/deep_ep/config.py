@@ -4,6 +4,8 @@ from __future__ import annotations
 
 
 class Config:
+    """Numbers by which programs tune DeepEP; here num_sms alone has an effect."""
+
     def __init__(self, num_sms: int = 20, num_max_nvl_chunked_send_tokens: int = 6,
                  num_max_nvl_chunked_recv_tokens: int = 256, num_max_rdma_chunked_send_tokens: int = 6,
                  num_max_rdma_chunked_recv_tokens: int = 128):

@@ -90,6 +90,7 @@ def shape_of(max_tokens: int, hidden: int, num_experts: int, top_k: int) -> dict
 
 
 def size_hint(max_tokens: int, hidden: int, num_ranks: int, num_experts: int) -> SizeHint:
+    """num_rdma_bytes: what a group of this shape takes on each rank."""
     shape = shape_of(max_tokens, hidden, num_experts, 8)
     hint = SizeHint(ucclep.limits(None, nranks=num_ranks, **shape)["device_bytes"])
     hint.shape = shape

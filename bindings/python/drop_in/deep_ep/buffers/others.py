@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import BufferBase
+from .base import BufferBase, outside
 
 
 class _NotCovered(BufferBase):
@@ -43,3 +43,12 @@ class BufferAllocator(_NotCovered):
     """Not covered: raises NotImplementedError."""
 
     WHAT = "tensors inside a buffer"
+
+
+for _class, _methods in {
+    EngramBuffer: ("get_storage_size_hint", "get_theoretical_config", "set_config", "write", "fetch"),
+    BucketBuffer: ("get_theoretical_num_sms", "session", "barrier", "all_gather", "all_reduce", "reduce_scatter"),
+    PPBuffer: ("send", "recv"),
+}.items():
+    for _name in _methods:
+        setattr(_class, _name, outside(_name, _class.WHAT))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import inspect
 import os
 import random
+import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,22 +19,22 @@ __all__ = ["EnvOverride", "check_fast_rdma_atomic_support", "check_nvlink_connec
            "get_global_seed", "get_local_seed", "get_logical_domain_size", "get_nvlink_gbs", "get_physical_domain_size",
            "get_rdma_gbs", "get_sm_read_gbs", "get_sm_write_gbs", "init_dist", "init_seed"]
 
+NICS = Path("/sys/class/infiniband")
+
 _local_rank: int = 0
 _seeds = {"global": 0, "local": 0}
 
 
 class EnvOverride:
-    """Sets environment variables in a `with` block: (name, value, whether a value that is there is replaced)."""
+    """Sets environment variables in a `with` block: (name, value, whether to set it)."""
 
     def __init__(self, envs: list):
-        self._envs = envs
+        self._envs = {name: value for name, value, wanted in envs if wanted}
         self._before: dict = {}
 
     def __enter__(self) -> EnvOverride:
-        for name, value, replace in self._envs:
-            self._before[name] = os.environ.get(name)
-            if replace or name not in os.environ:
-                os.environ[name] = value
+        self._before = {name: os.environ.get(name) for name in self._envs}
+        os.environ.update(self._envs)
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -113,8 +116,25 @@ def _unknown(name: str) -> Any:
 
 get_sm_read_gbs = _unknown("get_sm_read_gbs")
 get_sm_write_gbs = _unknown("get_sm_write_gbs")
-get_nvlink_gbs = _unknown("get_nvlink_gbs")
-get_rdma_gbs = _unknown("get_rdma_gbs")
+
+
+def get_nvlink_gbs(factor: float = 0.9) -> float:
+    """`factor` of what the first GPU's NVLinks carry together, in GB/s; 0 where there is no NVLink."""
+    try:
+        said = subprocess.run(["nvidia-smi", "nvlink", "-s"], capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    first = said.split("GPU 1:")[0]
+    return factor * sum(map(float, re.findall(r"Link \d+: *([\d.]+) GB/s", first)))
+
+
+def get_rdma_gbs(nic_name: str = "mlx5_0") -> float:
+    """What a port of the NIC carries in GB/s, as the kernel says; 0 where there is no such NIC."""
+    for rate in sorted((NICS / nic_name / "ports").glob("*/rate")):
+        gigabits = re.match(r"[\d.]+", rate.read_text())
+        if gigabits:
+            return float(gigabits[0]) / 8
+    return 0
 
 
 def check_fast_rdma_atomic_support(nic_name: str = "mlx5_0") -> bool:
