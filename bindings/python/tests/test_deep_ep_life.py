@@ -4,6 +4,7 @@ import gc
 import os
 import threading
 import time
+import weakref
 
 import pytest
 import ucclep
@@ -51,6 +52,68 @@ def test_what_nobody_holds_is_freed(device, explicitly):
     while any(now > then for now, then in zip(held(), before)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert all(now <= then for now, then in zip(held(), before)), (held(), before)
+
+
+@pytest.mark.parametrize("explicitly", [False, True])
+def test_events_and_hooks_outlive_their_buffer(device, explicitly):
+    """A program may drop or destroy the buffer before it waits; what it holds is filled in."""
+    need_gpus(device, 2)
+    moe = Moe(2, TOKENS, HIDDEN, EXPERTS, TOP_K)
+
+    def rank_main(mpi):
+        if device == "cuda":
+            torch.cuda.set_device(mpi.rank)
+        buffer = deep_ep.Buffer(comm=mpi, num_nvl_bytes=2 * 2 * HIDDEN * ROOM, explicitly_destroy=explicitly)
+        got, handle, event, (rows, counts, _, _, hook) = use(buffer, moe)
+        if explicitly:
+            hook()
+            buffer.destroy()
+            for call in (buffer.destroy, buffer.low_latency_dispatch, buffer.get_comm_stream):
+                with pytest.raises(ucclep.InvalidArgument, match="does not exist any more"):
+                    call()
+        comm = buffer._comm
+        del buffer
+        gc.collect()
+        assert comm.alive != explicitly
+        event.current_stream_wait()
+        if not explicitly:
+            assert comm.alive  # for the hook
+            hook()
+            gc.collect()
+        assert not comm.alive
+        assert torch.equal(got.cpu(), moe.received(mpi.rank, moe.x))
+        assert handle[0][:, mpi.rank].tolist()[-1] == len(got)
+        assert counts.tolist() == moe.tokens_per_expert(mpi.rank)
+    run_mpi(2, rank_main)
+
+
+def test_a_destroyed_buffer_holds_no_tensors(buffers):
+    """Even while a program holds the buffer."""
+    moe = Moe(1, TOKENS, HIDDEN, EXPERTS, TOP_K)
+
+    def rank_main(buffer):
+        x, ids, _ = place(moe, buffer)
+        handle = buffer.low_latency_dispatch(x, ids, TOKENS, EXPERTS, use_fp8=False)[2]
+        return buffer, weakref.ref(buffer.get_next_low_latency_combine_buffer(handle))
+    (buffer, rows), = buffers(1, rank_main)
+    gc.collect()
+    assert rows() is None and buffer.rank == 0
+
+
+def test_a_destroyed_buffer_warns_of_its_last_operation(buffers):
+    """What nobody has waited for is heard at last."""
+    moe = Moe(1, TOKENS, HIDDEN, EXPERTS, TOP_K)
+
+    def rank_main(buffer):
+        x, ids, weights = place(moe, buffer)
+        _, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(ids, EXPERTS)
+        buffer.dispatch(x, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert, topk_idx=ids, topk_weights=weights,
+                        num_worst_tokens=3, async_finish=True)
+        kept.append(buffer)
+    kept: list = []
+    with pytest.warns(RuntimeWarning, match=f"receives {TOKENS} rows and keeps 3"):
+        buffers(1, rank_main)
+    assert kept[0].num_data_errors == 1
 
 
 def test_ranks_may_drop_theirs_at_different_times(device):

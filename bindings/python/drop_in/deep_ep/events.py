@@ -10,7 +10,8 @@ import torch
 class EventHandle:
     """A point in a stream's work: of the current stream, where none is given."""
 
-    def __init__(self, event: Any = None):
+    def __init__(self, event: Any = None, keeps: Any = None):
+        self._keeps = keeps  # what the event needs until it has happened, and the caller may drop before
         if event is None and torch.cuda.is_available():
             event = torch.cuda.Event()
             event.record(torch.cuda.current_stream())
@@ -22,6 +23,7 @@ class EventHandle:
             torch.cuda.current_stream().wait_event(self.event)
         elif self.event is not None:
             self.event.synchronize()
+            self._keeps = None
 
 
 class EventOverlap:

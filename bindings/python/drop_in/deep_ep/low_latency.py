@@ -234,9 +234,12 @@ class LowLatency:
             slot.core.complete(self._streams.here())
             self._streams.finished_here(finish)
 
+        kept = [self._streams.life()]
+
         def hook() -> None:
             if slot.pending is receive:
                 slot.receive()
+            kept.clear()
 
         slot.pending, slot.kind = receive, kind
         return EventOverlap(), hook

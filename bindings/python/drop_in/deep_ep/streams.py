@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Callable, Iterator
 
 import torch
@@ -18,8 +18,14 @@ def handle_of(event: EventOverlap | EventHandle | None) -> EventHandle | None:
     return event.event if isinstance(event, EventOverlap) else event
 
 
+def nobody() -> None:
+    """Before there is a buffer."""
+
+
 class GpuStreams:
     """Operations run on a stream of their own. A caller that does not want to wait later has its stream wait for it."""
+
+    life: Callable[[], Any] = staticmethod(nobody)
 
     def __init__(self, comm: ucclep.Communicator):
         self.comm_stream = torch.cuda.Stream()
@@ -86,6 +92,13 @@ class GpuStreams:
         if finish is not None:
             finish()
 
+    def end(self) -> None:
+        """Warns of what the last operations have found."""
+        with suppress(RuntimeError):  # of a GPU that has failed: the communicator still has to end
+            for stream in (self.comm_stream, torch.cuda.current_stream()):
+                stream.synchronize()
+            self.errors.warn_once()
+
 
 class HostEvent:
     """The end of an operation of the host device. It keeps the operation's tensors, and `finish` is called when it comes."""
@@ -108,6 +121,7 @@ class HostStreams:
     """
 
     device = torch.device("cpu")
+    life: Callable[[], Any] = staticmethod(nobody)
     MOST_KEPT = 16
 
     def __init__(self, comm: ucclep.Communicator):
@@ -137,11 +151,21 @@ class HostStreams:
             return EventOverlap()
         if len(self._running) > self.MOST_KEPT:
             self.wait_for(self._running[0])
-        return EventOverlap(EventHandle(event), tensors)
+        return EventOverlap(EventHandle(event, self.life()), tensors)
 
     def wait_for(self, event: HostEvent) -> None:
-        if event not in self._running:
-            return
+        if event in self._running:
+            self._end_up_to(event)
+            self.errors.raise_found()
+
+    def end(self) -> None:
+        """Ends all that runs, so that events can be waited for when the communicator is gone."""
+        with suppress(ucclep.Error):  # those that have failed raise when they are waited for
+            if self._running:
+                self._end_up_to(self._running[-1])
+            self.errors.warn_once()
+
+    def _end_up_to(self, event: HostEvent) -> None:
         event.native.synchronize()
         ended = None
         while ended is not event:
@@ -150,7 +174,6 @@ class HostStreams:
                 ended.finish()
             self._free_events.append(ended.native)
             ended.tensors = ()
-        self.errors.raise_found()
 
     def on_comm_stream(self) -> Any:
         return nullcontext()

@@ -14,10 +14,15 @@ from ..high_throughput import HighThroughput
 from ..streams import streams_of
 
 
+class Life:
+    """Held by a buffer, and by events and hooks of operations that programs have not received yet."""
+
+
 class BufferBase(Unique):
     """Communication of one set of ranks. All of them make it, call its functions in the same order, and end it.
 
-    A buffer that nobody holds any more is destroyed in the background, when the other ranks have dropped theirs, too.
+    A buffer that nobody holds any more, nor an event or a hook that waits to be called, is destroyed in the background, when the
+    other ranks have dropped theirs, too.
     """
 
     def __init__(self, group: Any, comm: Any = None, timeout_ms: int = 0, explicitly_destroy: bool = False):
@@ -27,15 +32,23 @@ class BufferBase(Unique):
         self._streams = streams_of(self._comm)
         self._groups = Groups(self._comm, self._streams.capturing)
         self._normal = HighThroughput(self._comm, self._groups, self._streams)
+        self._life = Life()
+        self._streams.life = weakref.ref(self._life)
         # Both hold tensors of operations that may still run.
-        self._when_dropped = weakref.finalize(self, release, self._comm, self._streams, self._groups)
+        self._when_dropped = weakref.finalize(self._life, release, self._comm, self._streams, self._groups)
         self._when_dropped.atexit = False  # communicators that are left at exit end together
 
     def destroy(self) -> None:
-        """[collective] Frees everything. Afterwards every method raises."""
-        self._comm.destroy()
-        self._when_dropped.detach()
-        retire(self)
+        """[collective] Frees everything, when operations have ended. Afterwards every method raises."""
+        try:
+            if self._comm.alive:
+                self._streams.end()
+        finally:
+            self._comm.destroy()
+            self._when_dropped.detach()
+            retire(self)
+            for holder in ("_groups", "_normal", "_low_latency"):  # of tensors
+                self.__dict__.pop(holder, None)
 
     @property
     def num_data_errors(self) -> int:
