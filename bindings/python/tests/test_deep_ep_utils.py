@@ -72,7 +72,10 @@ def test_arithmetic():
 @pytest.mark.parametrize("ratio", [1.0, 2.0, 3.5])
 def test_scores_are_as_unbalanced_as_asked(ratio, precise, within):
     torch.manual_seed(3)
+    same = gate.get_precise_unbalanced_scores if precise else gate.get_random_unbalanced_scores
     scores = gate.get_unbalanced_scores(512, 64, 8, 4, ratio, precise)
+    torch.manual_seed(3)
+    assert torch.equal(same(512, 64, 8, 4, ratio), scores)
     owners = torch.topk(scores, 4).indices // 8
     counts = torch.stack([(owners == rank).any(1).sum() for rank in range(8)]).double()
     assert counts[0] / counts[1:].mean() == pytest.approx(ratio, rel=within)

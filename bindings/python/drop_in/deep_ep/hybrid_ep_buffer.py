@@ -157,7 +157,8 @@ class HybridEPBuffer(ExpertBuffer):
         got, _, got_weights, core, _ = self._dispatch(call, _with(hidden, scaling_factor), ids, weights, None, core)
         tokens, scales = got if isinstance(got, tuple) else (got, None)
         if handle is None:
-            counts = core.padded_counts() if non_blocking else torch.tensor(core.num_recv_tokens_per_expert_list)
+            listed = core.num_recv_tokens_per_expert_list
+            counts = core.padded_counts() if non_blocking else torch.tensor(listed, device="cpu")
             overflow = (core.psum_num_recv_tokens_per_expert[-1:] > core.routing.rows).int()
             handle = (ticket_of(core), None, None, core.psum_num_recv_tokens_per_scaleup_rank[-1:], core.expert_map(), counts,
                       len(hidden), self.config, overflow)

@@ -43,3 +43,13 @@ def get_unbalanced_scores(num_tokens: int, num_experts: int, num_ranks: int, num
         else:
             most = middle
     return _weighted(draw, num_ranks, most)
+
+
+def get_precise_unbalanced_scores(num_tokens: int, num_experts: int, num_ranks: int, num_topk: int, ratio: float) -> torch.Tensor:
+    """get_unbalanced_scores with `precise`."""
+    return get_unbalanced_scores(num_tokens, num_experts, num_ranks, num_topk, ratio, True)
+
+
+def get_random_unbalanced_scores(num_tokens: int, num_experts: int, num_ranks: int, num_topk: int, ratio: float) -> torch.Tensor:
+    """get_unbalanced_scores without `precise`."""
+    return get_unbalanced_scores(num_tokens, num_experts, num_ranks, num_topk, ratio, False)

@@ -1,29 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of any buffer, as DeepEP 2.5 has them."""
+"""How ranks lie, and the communicators of NCCL that there are not."""
 from __future__ import annotations
 
 from typing import Any
-
-__all__ = ["NCCLCommHandle", "barrier", "destroy_all_managed_nccl_comm", "get_comm_stream", "get_logical_domain_size",
-           "get_nccl_comm_handle", "get_physical_domain_size"]
-
-
-def barrier(buffer: Any, wait_comm_stream: bool = True, with_cpu_sync: bool = False, sequential: bool = True,
-            context_idx: int | None = None) -> None:
-    """[collective] Later work of the current stream, and with `with_cpu_sync` of the CPU, runs when all ranks have come."""
-    buffer.barrier(wait_comm_stream, with_cpu_sync)
-
-
-def get_comm_stream(buffer: Any) -> Any:
-    """The stream on which the buffer's operations run."""
-    return buffer.get_comm_stream()
 
 
 def get_physical_domain_size(group_or_buffer: Any) -> tuple:
     """(domains, ranks of a domain): inside of one, ranks reach each other's memory. Of a process group [collective]."""
     if hasattr(group_or_buffer, "get_physical_domain_size"):
         return group_or_buffer.get_physical_domain_size()
-    from .connect import connect
+    from ..connect import connect
     with connect(group_or_buffer, None) as comm:
         return comm.nranks // comm.info()["domain_size"], comm.info()["domain_size"]
 
