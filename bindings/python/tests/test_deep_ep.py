@@ -260,27 +260,32 @@ class Layer(torch.autograd.Function):
     """Programs save the tensors of a handle, and use them in the backward pass."""
 
     @staticmethod
-    def forward(ctx, x, buffer, moe):
+    def forward(ctx, x, buffer, moe, asynchronous):
         ids, weights = moe.ids[buffer.rank].to(x.device), moe.weights[buffer.rank].to(x.device)
         _, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(ids, EXPERTS)
-        got, _, _, _, handle, _ = buffer.dispatch(x, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert, topk_idx=ids,
-                                                  topk_weights=weights)
+        got, _, _, _, handle, event = buffer.dispatch(x, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert,
+                                                      topk_idx=ids, topk_weights=weights, async_finish=asynchronous)
         ctx.buffer = buffer
         ctx.save_for_backward(*handle)
+        if asynchronous:
+            event.current_stream_wait()  # which fills in the handle
         return got
 
     @staticmethod
     def backward(ctx, gradient):
-        combined, _, _ = ctx.buffer.combine(gradient.contiguous(), ctx.saved_tensors)
-        return combined, None, None
+        handle = ctx.saved_tensors
+        assert handle[0][:, ctx.buffer.rank].tolist()[-1] == len(gradient)
+        combined, _, _ = ctx.buffer.combine(gradient.contiguous(), handle)
+        return combined, None, None, None
 
 
-def test_handles_are_saved_for_backward(buffers):
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_handles_are_saved_for_backward(buffers, asynchronous):
     moe = Moe(2, TOKENS, HIDDEN, EXPERTS, TOP_K)
 
     def rank_main(buffer):
         x = place(moe, buffer)[0].float().requires_grad_()
-        rows = Layer.apply(x, buffer, moe)
+        rows = Layer.apply(x, buffer, moe, asynchronous)
         gc.collect()
         assert torch.equal(rows.detach().cpu(), moe.received(buffer.rank, moe.x).float())
         torch.autograd.backward(rows, torch.ones_like(rows))  # not by sum(), whose gradient has no memory of its own

@@ -72,7 +72,11 @@ def test_low_latency_handles_that_are_put_together_again(buffers):
         with pytest.raises(RuntimeError, match="or its first tensor is a copy"):
             buffer.low_latency_combine(got, ids, weights, (src_info.clone(), layout_range, *numbers))
         for _ in range(2):
-            buffer.low_latency_dispatch(x, ids, TOKENS, EXPERTS, use_fp8=False)
+            _, _, (_, ranges, *_), event, _ = buffer.low_latency_dispatch(x, ids, TOKENS, EXPERTS, use_fp8=False,
+                                                                          async_finish=True)
+            before = ranges._version
+            event.current_stream_wait()
+            assert torch.equal(ranges, layout_range) and ranges._version == before  # autograd may have saved it
         with pytest.raises(RuntimeError, match="the handle is too old"):
             buffer.low_latency_combine(got, ids, weights, tuple(handle))
     buffers(2, rank_main, low_latency_mode=True)

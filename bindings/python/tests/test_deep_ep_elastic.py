@@ -233,6 +233,37 @@ def test_rows_that_programs_have_summed(buffers, once, sync):
     buffers(2, rank_main, make=elastic, allow_multiple_reduction=not once)
 
 
+class Saved(torch.autograd.Function):
+    """Tensors that a program saves before it waits for the event which fills them in."""
+
+    @staticmethod
+    def forward(ctx, x, event, *tensors):
+        ctx.save_for_backward(*tensors)
+        event.current_stream_wait()
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None, *(None for _ in ctx.saved_tensors)
+
+
+@pytest.mark.parametrize("expand", [False, True])
+def test_tensors_that_are_saved_before_they_are_filled_in(buffers, expand):
+    moe = Moe(2, TOKENS, HIDDEN, EXPERTS, TOP_K)
+    fp8 = [to_fp8(x) for x in moe.x]
+
+    def rank_main(buffer):
+        _, ids, weights = place(moe, buffer)
+        got, _, _, handle, event = buffer.dispatch(tuple(part.to(ids.device) for part in fp8[buffer.rank]), ids, weights,
+                                                   num_experts=EXPERTS, do_expand=expand, async_with_compute_stream=True)
+        x = torch.zeros(1, requires_grad=True)
+        y = Saved.apply(x, event, *got, handle.psum_num_recv_tokens_per_scaleup_rank, handle.psum_num_recv_tokens_per_expert)
+        y.backward()
+        check_counts(moe, buffer.rank, handle, 1)
+        assert x.grad == 1
+    buffers(2, rank_main, make=elastic)
+
+
 @pytest.mark.parametrize("copy", [True, False])
 def test_ids_that_change_after_a_dispatch(buffers, copy):
     moe = Moe(2, TOKENS, HIDDEN, EXPERTS, TOP_K)

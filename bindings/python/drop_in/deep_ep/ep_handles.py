@@ -64,14 +64,14 @@ class EPHandle:
         return int(self.psum_num_recv_tokens_per_scaleup_rank[-1])
 
     def finish(self, src_info: torch.Tensor, row_ids: torch.Tensor | None) -> None:
-        """Fills in what is computed from the counts of the device."""
+        """Fills in what is computed from the counts of the device: as data, for autograd may have saved the tensors."""
         self._src_info, self._row_ids = src_info, row_ids
         # A token counts once for its rank, however many experts have it.
         seen = self._seen(self._global_tokens()).view(-1, self.num_max_tokens_per_rank)
-        torch.cumsum(seen.sum(1, dtype=torch.int32), 0, dtype=torch.int32, out=self.psum_num_recv_tokens_per_scaleup_rank)
+        torch.cumsum(seen.sum(1, dtype=torch.int32), 0, dtype=torch.int32, out=self.psum_num_recv_tokens_per_scaleup_rank.data)
         counts = self.num_unaligned_recv_tokens_per_expert
         ends = self._zone_ends()
-        self.psum_num_recv_tokens_per_expert.copy_(ends - self._padded(counts) + counts if self.expanded else ends)
+        self.psum_num_recv_tokens_per_expert.data.copy_(ends - self._padded(counts) + counts if self.expanded else ends)
 
     def _padded(self, counts: torch.Tensor) -> torch.Tensor:
         return torch.div(counts + self.expert_alignment - 1, self.expert_alignment, rounding_mode="floor") * self.expert_alignment

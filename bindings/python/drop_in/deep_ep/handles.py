@@ -49,10 +49,11 @@ class DispatchHandle:
 
     def finish(self) -> None:
         received = self._routing.recv_tokens_per_rank
-        own = self._sums if self._many else self._sums[:, self._rank]
+        sums = self._sums.data  # autograd may have saved it already, and would refuse what was changed since
+        own = sums if self._many else sums[:, self._rank]
         own.copy_(received.cumsum(0))
         if self._many:
-            self._node_sums.copy_(torch.stack([received[ranks].sum() for ranks in self._nodes]).cumsum(0))
+            self._node_sums.data.copy_(torch.stack([received[ranks].sum() for ranks in self._nodes]).cumsum(0))
 
 
 def node_counts(in_rank: torch.Tensor, nodes: list) -> torch.Tensor:

@@ -159,7 +159,7 @@ class LowLatency:
 
         def find_ranges() -> None:
             begins = counts_by_rank.cumsum(1) - counts_by_rank
-            torch.add(begins * 2 ** 32, counts_by_rank, out=layout_range)
+            torch.add(begins * 2 ** 32, counts_by_rank, out=layout_range.data)
 
         event, hook = self._run(
             "dispatch", slot, async_finish, return_recv_hook,

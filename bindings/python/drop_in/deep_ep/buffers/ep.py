@@ -137,7 +137,7 @@ class ExpertBuffer(BufferBase):
             if src_info is not None:
                 used.finish(src_info, received.words(rows) if with_ids else None)
             if with_ids and got.scales is not None:
-                got.scales.copy_(received.scales[:, :got.scales.shape[1]])
+                got.scales.data.copy_(received.scales[:, :got.scales.shape[1]])
 
         event = self._streams.finished(
             call.asynchronous,

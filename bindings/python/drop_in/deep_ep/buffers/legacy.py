@@ -109,7 +109,7 @@ class Buffer(BufferBase):
                                      is_token_in_rank=in_rank, stream=stream)
 
         def count_nodes() -> None:
-            per_node.copy_(node_counts(in_rank, self._nodes))
+            per_node.data.copy_(node_counts(in_rank, self._nodes))
 
         per_node: Any = per_rank.new_empty(len(self._nodes)) if len(self._nodes) > 1 else None
         in_rank.topk_idx = topk_idx  # for a dispatch without topk_idx
