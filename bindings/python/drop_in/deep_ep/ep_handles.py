@@ -112,7 +112,8 @@ class EPHandle:
         return metadata.data_ptr(), metadata.stride(0), version_of(metadata)
 
     def _find_metadata(self) -> torch.Tensor:
-        count, place = self.num_recv_tokens, self._places()
+        count = self.num_recv_tokens
+        place = self._places(count)
         made = torch.full((count + 1, 2 + self.routing.top_k), -1, dtype=torch.int32, device=place.device)
         made[place, 0] = self._global_tokens().int()
         made[place, 1] = place.int()
@@ -162,9 +163,9 @@ class EPHandle:
         counted = torch.arange(len(lines), device=lines.device) < self.psum_num_recv_tokens_per_scaleup_rank[-1]
         return torch.where(there & counted & (given >= 0), place, len(known))
 
-    def _places(self) -> torch.Tensor:
-        """Of each row, the place of its token among the received ones; behind the last where there is no row."""
-        tokens, count = self._global_tokens(), self.num_recv_tokens
+    def _places(self, count: int) -> torch.Tensor:
+        """Of each row, the place of its token among `count`, the received ones in front; behind them where there is no row."""
+        tokens = self._global_tokens()
         if not self.expanded:
             return torch.where(self._src_info >= 0, torch.arange(count, device=tokens.device), count)
         places = torch.cumsum(self._seen(tokens), 0) - 1
@@ -181,11 +182,13 @@ class EPHandle:
         return torch.diff(ends, prepend=ends.new_zeros(1))
 
     def expert_map(self) -> torch.Tensor:
-        """[N, L]: which local experts a received token has. What follows the last token is False."""
-        count, place = self.num_recv_tokens, self._places()
-        made = torch.zeros((count + 1, self.routing.group.num_local_experts + 1), dtype=torch.bool, device=place.device)
+        """[rows, L]: which local experts a received token has. What follows the last token is False. (How many there are is
+        on the device.)"""
+        rows = self.routing.rows
+        place = self._places(rows)
+        made = torch.zeros((rows + 1, self.routing.group.num_local_experts + 1), dtype=torch.bool, device=place.device)
         made[place, self._experts()[1]] = True
-        return made[:count, :-1]
+        return made[:rows, :-1]
 
     @property
     def dst_buffer_slot_idx(self) -> torch.Tensor:
