@@ -123,27 +123,37 @@ std::vector<Scenario> in_waves(Scenario scenario) {
   return all;
 }
 
+std::vector<Scenario> in_lines(int waves) {
+  return in_waves({.experts = 16,
+                   .top_k = 4,
+                   .max_tokens = 11,
+                   .hidden = 72,
+                   .alignment = 4,
+                   .waves = waves,
+                   .rule = uniform(20),
+                   .seed = 701});
+}
+std::vector<Scenario> in_bulk(int waves) {
+  return in_waves({.experts = 20, .top_k = 6, .max_tokens = 14, .hidden = 1024, .waves = waves, .seed = 711});
+}
+
 TEST_CASE("waves: rows of one after the other", "[waves][process][reduced][driver][checked][nodes][modes]") {
-  for (const int waves : reduced() ? std::vector{3} : std::vector{2, 3, 4, 8, 32}) {
-    run_waves(in_waves({.experts = 16,
-                        .top_k = 4,
-                        .max_tokens = 11,
-                        .hidden = 72,
-                        .alignment = 4,
-                        .waves = waves,
-                        .rule = uniform(20),
-                        .seed = 701}),
-              3);
+  run_waves(in_lines(3), 3);
+  if (!reduced()) run_waves(in_lines(32), 3);
+}
+
+TEST_CASE("waves: rows that travel in bulk", "[waves][process][reduced][nodes][modes]") {
+  run_waves(in_bulk(4), 3);
+}
+
+TEST_CASE("waves: of other numbers", "[waves][nodes][long]") {
+  for (const int waves : {1, 2, 4, 5, 8, 32}) {
+    run_waves(in_lines(waves), 3);
+    run_waves(in_bulk(waves), 3);
   }
 }
 
-TEST_CASE("waves: rows that travel in bulk", "[waves][process][reduced][driver][nodes][modes]") {
-  for (const int waves : reduced() ? std::vector{4} : std::vector{1, 2, 4, 5, 32}) {
-    run_waves(in_waves({.experts = 20, .top_k = 6, .max_tokens = 14, .hidden = 1024, .waves = waves, .seed = 711}), 3);
-  }
-}
-
-TEST_CASE("waves: one expert has most rows, ranks have none", "[waves][driver][nodes]") {
+TEST_CASE("waves: one expert has most rows, ranks have none", "[waves][nodes]") {
   for (const int64_t hidden : {64, 1024}) {
     run_waves(in_waves({.experts = 28,
                         .top_k = 5,
