@@ -553,14 +553,14 @@ ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t*
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream);
 /** [stream] Of a pending send_only dispatch: when later work on the stream starts, the rows of all experts up to this
  *  wave are there, whatever peers hold back of later waves. Ascending, each at most once; what was left out comes with
- *  a later wave, or with ucclEpComplete. The last wave ends the dispatch. With enable_mask, and with several rounds, the
- *  first wave that is asked for receives all. ucclEpInvalidUsage when no dispatch is pending. */
+ *  a later wave, or with ucclEpComplete. The last wave ends the dispatch. With enable_mask, and with several rounds,
+ * the first wave that is asked for receives all. ucclEpInvalidUsage when no dispatch is pending. */
 ucclEpResult_t ucclEpCompleteWave(ucclEpHandle_t handle, int wave, ucclEpStream_t stream);
 /** [stream] Of a pending send_only combine of a handle with waves, whose rows leave by these calls: the stream has made
  *  the rows of all experts of this wave, and what is then complete of a token goes to its home. Ascending, each once;
- *  ucclEpComplete sends what is left. Where the first wave receives all, the last one sends all, and until then the group
- *  takes no other combine. ucclEpInvalidUsage before ucclEpCompleteWave of a pending dispatch, and when no such combine
- *  is pending. */
+ *  ucclEpComplete sends what is left. Where the first wave receives all, the last one sends all, and until then the
+ * group takes no other combine. ucclEpInvalidUsage before ucclEpCompleteWave of a pending dispatch, and when no such
+ * combine is pending. */
 ucclEpResult_t ucclEpWaveDone(ucclEpHandle_t handle, int wave, ucclEpStream_t stream);
 /** [operation] The receive phase of a device-initiated dispatch: one that a user kernel began (ucclep/device.hpp).
  * outputs as for ucclEpDispatch; their type and width are those of the rows that the kernel sent. If none is pending it
