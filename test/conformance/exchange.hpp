@@ -36,7 +36,8 @@ class Exchange {
   // For operations that must not write: all outputs are as they were before.
   void check_untouched();
 
-  // Combine's rows are NaN, and then those of the experts of a wave as ever. While nothing reads them.
+  // Sets the rows that combine reads to NaN, and then those of the experts of a wave to their values. No operation may
+  // read them meanwhile.
   void hide_rows_back();
   void make_rows_back(int wave);
   // Other data for the same routing; all outputs are poisoned again. The counters are not.

@@ -227,7 +227,7 @@ TEST_CASE("rounds between nodes: a connection that breaks ends operations on all
 // In each of two slots, of 65 KiB: rows for the other node, out and in, its sums, out and in, those of the own node,
 // what is staged for four homes, and own rows; where NICs do not reach the device the rows that came in once more.
 TEST_CASE("rounds between nodes: a group is as large as it says, and as window_bytes says", "[rounds][reduced][host]") {
-  if (ranks_are_processes()) return skip_case("what a rank is told is compared here");
+  if (ranks_are_processes()) return skip_case("it compares sizes that ranks of one process have");
   run_ranks(4, [&](Rank& rank) {
     Scenario scenario = to_the_other_node();
     scenario.max_tokens = 200;

@@ -33,7 +33,7 @@ struct OperationKernels {
 void note_operation(ucclEpHandle& handle, Kind kind);
 void keep_receive_phase(ucclEpHandle& handle, Kind kind, PendingReceive::Launch launch, ucclEpStream_t stream,
                         PendingReceive::Launch send = {});
-// Waves that a pending dispatch has not brought, before a whole combine.
+// Receives the waves of a pending dispatch that are left, before a whole combine.
 void end_dispatch(ucclEpHandle& handle, ucclEpStream_t stream);
 
 // Into how many parts kernels cut an operation of the handle: its waves, or one.

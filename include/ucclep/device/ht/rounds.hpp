@@ -180,8 +180,9 @@ struct RoundParts {
   }
 };
 
-// Warp verb: one part of an awaited round has been read. Who reads the last one publishes the round. It is a part of
-// the next one that this round is published: so they are in order, and nobody waits for it. counts: of the handle.
+// Warp verb: one part of an awaited round has been read. The warp that reads the last part publishes the round. This
+// publish is itself a part of the next round. So rounds are published in order, and no warp waits for that. counts: of
+// the handle.
 template <class Wire>
 UCCLEP_FN bool part_read(const Op& op, uint32_t* counts, uint32_t rounds, const RoundParts& parts) {
   for (WarpUniform r = op.round; r + op.group.shape.in_flight < rounds; r += 1) {
