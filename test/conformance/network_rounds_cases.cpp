@@ -46,26 +46,6 @@ TEST_CASE("rounds between nodes: a node of one rank, and one block that does it 
   if (!reduced()) run_in_nodes({1, 1, 1, 1, 1, 1, 1, 1}, transport_under_test(), {some_of_everything(8)[2]}, how);
 }
 
-// The partial rows of this node are the rank's own, for which it waits for nobody.
-TEST_CASE("rounds between nodes: sums of own rows and of rows of the other node", "[rounds][reduced]") {
-  run_ranks(4, [](Rank& rank) {
-    const Nodes nodes{2, 2};
-    const std::string transport = transport_under_test();
-    Comm comm(rank, in_nodes(rank, nodes, transport.c_str()));
-    Stream stream(comm);
-    Scenario rows{.ranks = 4, .experts = 4, .top_k = 2, .max_tokens = 12, .round = 4, .hidden = 1024, .nodes = nodes};
-    rows.rule = [](const Scenario&, uint64_t, int from, int64_t) { return std::vector<int64_t>{from, (from + 2) % 4}; };
-    for (const Scenario& scenario : in_layouts_of_ht(rows)) {
-      ucclEpGroupConfig_t config = group_config({scenario});
-      config.num_sms = 6;
-      const Group group = make_group(comm, config);
-      const Handle handle = make_handle(group, handle_config(scenario));
-      for (uint64_t seed = 1; seed <= 3; ++seed) there_and_back(rank, comm, handle, stream, scenario, seed);
-    }
-    no_async_error(comm);
-  });
-}
-
 // A round of 16 of these rows has four chunks.
 TEST_CASE("rounds between nodes: of several chunks, and more slots", "[rounds][longer]") {
   for (const int slots : {2, 8}) {

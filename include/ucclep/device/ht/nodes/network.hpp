@@ -232,8 +232,8 @@ struct AcrossNodes : ByNetwork {
   template <class Element>
   static UCCLEP_FN bool sum_own_node(const Op& op, const HtCombineArgs& args, uint32_t token, SumRing& ring,
                                      Terms& terms) {
-    // The sum of a later round lies where that of an earlier one may still be read. Rows of this rank's own have not
-    // been waited for.
+    // The sum of a later round lies where that of an earlier one was read. A warp comes here when other warps have
+    // waited for that, but turns order nothing, and for rows of this rank alone nobody waits. So each acquires it.
     if (op.round >= op.group.shape.in_flight && !slot_free(op)) return false;
     return relay::sum_own_node<Element>(op, args, token, ring, terms);
   }
