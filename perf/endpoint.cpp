@@ -12,6 +12,7 @@
 #include "environment.hpp"
 #include "host/context/ll_copies.hpp"
 #include "numeric.hpp"
+#include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/window.hpp"
 
 namespace ucclep::perf {
@@ -323,7 +324,8 @@ void Endpoint::update() {
   check(ucclEpHandleUpdate(handle_, &tensors_->topk_idx, &counts, stream_), "ucclEpHandleUpdate", comm_);
 }
 
-void Endpoint::dispatch() {
+template <class Call>
+void Endpoint::with_dispatch(const Call& call) {
   ucclEpDispatchConfig_t config = UCCLEP_DISPATCH_CONFIG_INIT;
   config.quant = shape_.quant ? UCCLEP_QUANT_FP8_128 : UCCLEP_QUANT_NONE;
   const ucclEpCounters_t counts = counters();
@@ -341,16 +343,40 @@ void Endpoint::dispatch() {
     inputs.topk_idx = &tensors_->topk_idx;
     outputs.counters = &counts;
   }
-  check(ucclEpDispatch(handle_, &inputs, &outputs, &config, stream_), "ucclEpDispatch", comm_);
+  call(inputs, outputs, config);
 }
 
-void Endpoint::combine() {
+void Endpoint::dispatch() {
+  with_dispatch([&](const auto& inputs, const auto& outputs, const auto& config) {
+    check(ucclEpDispatch(handle_, &inputs, &outputs, &config, stream_), "ucclEpDispatch", comm_);
+  });
+}
+
+template <class Call>
+void Endpoint::with_combine(const Call& call) {
   ucclEpCombineInputs_t inputs = UCCLEP_COMBINE_INPUTS_INIT;
   ucclEpCombineOutputs_t outputs = UCCLEP_COMBINE_OUTPUTS_INIT;
   // LL EXPERT_MAJOR: dispatch has taken the weights.
   inputs.tokens = shape_.returns_tokens ? &tensors_->out_tokens : &tensors_->combine_in;
   outputs.tokens = &tensors_->combine_out;
-  check(ucclEpCombine(handle_, &inputs, &outputs, nullptr, stream_), "ucclEpCombine", comm_);
+  call(inputs, outputs);
+}
+
+void Endpoint::combine() {
+  with_combine([&](const auto& inputs, const auto& outputs) {
+    check(ucclEpCombine(handle_, &inputs, &outputs, nullptr, stream_), "ucclEpCombine", comm_);
+  });
+}
+
+void Endpoint::get_device(bool spare, ucclEpDeviceDispatch& dispatch, ucclEpDeviceCombine& combine) {
+  if (spare) std::swap(tensors_, spare_);
+  with_dispatch([&](const auto& inputs, const auto& outputs, const auto& config) {
+    check(ucclEpDispatchGetDevice(handle_, &inputs, &outputs, &config, &dispatch), "ucclEpDispatchGetDevice", comm_);
+  });
+  with_combine([&](const auto& inputs, const auto& outputs) {
+    check(ucclEpCombineGetDevice(handle_, &inputs, &outputs, nullptr, &combine), "ucclEpCombineGetDevice", comm_);
+  });
+  if (spare) std::swap(tensors_, spare_);
 }
 
 Tally Endpoint::check_dispatch() {

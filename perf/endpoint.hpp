@@ -65,6 +65,8 @@ class Endpoint {
   void update();
   void dispatch();
   void combine();
+  // The same for a kernel that runs them, with these tensors or the spare ones.
+  void get_device(bool spare, ucclEpDeviceDispatch& dispatch, ucclEpDeviceCombine& combine);
   Tally check_dispatch();
   Tally check_combine();
   // Of what another shape makes of this iteration's rows and routing.
@@ -81,6 +83,11 @@ class Endpoint {
   Wire wire();
 
  private:
+  // call(inputs, outputs, config), and call(inputs, outputs).
+  template <class Call>
+  void with_dispatch(const Call& call);
+  template <class Call>
+  void with_combine(const Call& call);
   void create_communicator();
   void create_group();
   bool group_copies_by_node(const ucclEpGroupConfig_t& config) const;

@@ -82,6 +82,7 @@ launch: tokens leave, rows are received for the experts, which send them back as
 are, and results are received. Lines of a size:
   library        ucclEpDispatch and ucclEpCombine of the same rows, as many times: captured
                  into one graph, on the host device as plain calls
+  whole grid     ll::dispatch and ll::combine (HT: ht::) by all blocks (--scope grid)
   counted        rows are received and sent back as dispatch_rows and combine_rows count
                  them (HT: as ucclEpHandleUpdate does)
   all            every row for which the output has room is asked for and sent
@@ -251,7 +252,7 @@ void add_options_of_rounds(CLI::App& app, Options& o) {
   };
   app.add_option("--rounds", o.rounds, "Rounds of dispatch and combine in one launch (200; on the host device 10)");
   list("--form", o.forms, "How rows are received and sent back: counted, all, or a list (see below)");
-  list("--scope", o.scopes, "What sends and receives: block, warp, or a list");
+  list("--scope", o.scopes, "What sends and receives: grid, block, warp, or a list (see below)");
   app.add_option("--blocks", o.blocks, "Blocks of a kernel (0 = as the library's; on the host device 2)")
       ->capture_default_str();
   app.add_option("--block-threads", o.block_threads, "Threads of a block (as the library's)");

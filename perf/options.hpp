@@ -59,7 +59,7 @@ struct Options {
 
   // Of device_perf.
   int rounds = 0;  // in one launch; 0: of the other tools
-  std::vector<std::string> forms = {"counted", "all"}, scopes = {"block", "warp"};
+  std::vector<std::string> forms = {"counted", "all"}, scopes = {"grid", "block", "warp"};
   int blocks = 0, block_threads = 0;  // of its kernels; 0 = as the library's
 
   // Lists; a run has one of each in the fields above.

@@ -83,9 +83,11 @@ typedef struct {
 } ucclEpUniqueId;
 
 /* What user kernels get by value; complete in ucclep/device.hpp. Each starts with {unsigned size, magic;}. */
-typedef struct ucclEpDeviceGroup ucclEpDeviceGroup;   /**< a group, for user kernels */
-typedef struct ucclEpDeviceHandle ucclEpDeviceHandle; /**< a handle, for user kernels */
-typedef struct ucclEpDeviceWindow ucclEpDeviceWindow; /**< a window, for user kernels */
+typedef struct ucclEpDeviceGroup ucclEpDeviceGroup;       /**< a group, for user kernels */
+typedef struct ucclEpDeviceHandle ucclEpDeviceHandle;     /**< a handle, for user kernels */
+typedef struct ucclEpDeviceWindow ucclEpDeviceWindow;     /**< a window, for user kernels */
+typedef struct ucclEpDeviceDispatch ucclEpDeviceDispatch; /**< a whole dispatch, for user kernels */
+typedef struct ucclEpDeviceCombine ucclEpDeviceCombine;   /**< a whole combine, for user kernels */
 
 /* ---- Enumerations ---- */
 
@@ -581,6 +583,18 @@ ucclEpResult_t ucclEpGroupGetDevice(ucclEpGroup_t group, ucclEpDeviceGroup* out)
 ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* out);
 /** [local] As ucclEpGroupGetDevice, for a window. */
 ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow* out);
+/** [local] Fills out with what ucclEpDispatch would launch, for a kernel that runs it itself, any number of times
+ *  (ucclep/device/whole_operations.hpp): with the tensors of this call, and in LL with the ids that inputs.topk_idx
+ *  points to then. HT uses the routing of the last ucclEpHandleUpdate. The handle counts as dispatched from now on.
+ *  Valid until the handle is destroyed; HT: or updated. out->block_threads and out->shared_bytes say how the kernel is
+ *  launched. ucclEpNotSupported with enable_mask, and for a handle with waves. */
+ucclEpResult_t ucclEpDispatchGetDevice(ucclEpHandle_t handle, const ucclEpDispatchInputs_t* inputs,
+                                       const ucclEpDispatchOutputs_t* outputs, const ucclEpDispatchConfig_t* config,
+                                       ucclEpDeviceDispatch* out);
+/** [local] As ucclEpDispatchGetDevice, of what ucclEpCombine would launch. */
+ucclEpResult_t ucclEpCombineGetDevice(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
+                                      const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
+                                      ucclEpDeviceCombine* out);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -35,6 +37,20 @@ class UserRounds {
   void update() {
     endpoint_.update();
     routed_ = static_cast<int64_t*>(endpoint_.tensors().counts.data);
+  }
+
+  // Whole operations, as the endpoint calls them.
+  void launch_whole() {
+    WholeRoundsArgs args{};
+    args.rounds = static_cast<uint32_t>(endpoint_.options().rounds);
+    size_t shared_bytes = 0;
+    for (int spare = 0; spare < 2; ++spare) {
+      endpoint_.get_device(spare != 0, args.dispatch[spare], args.combine[spare]);
+      for (const unsigned bytes : {args.dispatch[spare].shared_bytes, args.combine[spare].shared_bytes}) {
+        shared_bytes = std::max(shared_bytes, size_t{bytes});
+      }
+    }
+    launcher_.launch(fmt::format("rounds_{}_grid", endpoint_.options().mode), args, shared_bytes);
   }
 
   void launch(const std::string& form, const std::string& scope) {
@@ -103,11 +119,18 @@ std::vector<Plan> plan_rounds(Endpoint& endpoint) {
             true};
   std::vector<Plan> plans = {plan};
   plan.captures = false;
+  const auto add = [&](const std::string& name, const std::function<void()>& operation) {
+    plan.name = fmt::format("{} {}", name, launcher->shape_in_words());
+    plan.operation = operation;
+    plans.push_back(plan);
+  };
+  for (const std::string& scope : o.scopes) {
+    if (scope == "grid") add("whole grid", [launcher, user] { user->launch_whole(); });
+  }
   for (const std::string& form : o.forms) {
     for (const std::string& scope : o.scopes) {
-      plan.name = fmt::format("{} {} {}", form, scope, launcher->shape_in_words());
-      plan.operation = [launcher, user, form, scope] { user->launch(form, scope); };
-      plans.push_back(plan);
+      if (scope == "grid") continue;
+      add(form + " " + scope, [launcher, user, form, scope] { user->launch(form, scope); });
     }
   }
   if (!BareLoop::exists(endpoint)) return plans;

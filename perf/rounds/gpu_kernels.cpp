@@ -18,8 +18,9 @@ GpuKernels::GpuKernels(const gpu::Driver& driver, int index)
 void GpuKernels::launch(const std::string& kernel, const LaunchShape& shape, const void* args, ucclEpStream_t stream) {
   const gpu::Current current(driver_, context_.get());
   void* parameter = const_cast<void*>(args);
-  driver_.check(driver_.api().launch(code_.find(kernel.c_str()), shape.grid, 1, 1, shape.block, 1, 1, 0,
-                                     reinterpret_cast<gpu::Stream>(stream), &parameter, nullptr),
+  driver_.check(driver_.api().launch(code_.find(kernel.c_str()), shape.grid, 1, 1, shape.block, 1, 1,
+                                     static_cast<unsigned>(shape.shared_bytes), reinterpret_cast<gpu::Stream>(stream),
+                                     &parameter, nullptr),
                 kernel.c_str());
 }
 

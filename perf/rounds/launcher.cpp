@@ -60,7 +60,6 @@ Launcher::Launcher(Endpoint& endpoint) : endpoint_(endpoint) {
     if (std::strstr(endpoint.info().device_name, "wave 64") != nullptr) wave_ = 64;
     shape_ = {options.blocks > 0 ? static_cast<unsigned>(options.blocks) : host_blocks, host_warps * wave_, 0};
   }
-  shape_.shared_bytes = 0;
   if (options.block_threads > 0) shape_.block = static_cast<unsigned>(options.block_threads);
   if (shape_.block % wave_ != 0) {
     throw PerfError(fmt::format("--block-threads {}: expected a multiple of {}, the lanes of a warp here",
@@ -72,14 +71,16 @@ std::string Launcher::shape_in_words() const {
   return fmt::format("{}x{}", shape_.grid, shape_.block);
 }
 
-void Launcher::start(const std::string& kernel, const void* args, size_t bytes) {
+void Launcher::start(const std::string& kernel, const void* args, size_t bytes, size_t shared_bytes) {
   const ucclEpStream_t stream = endpoint_.stream();
+  LaunchShape shape = shape_;
+  shape.shared_bytes = shared_bytes;
   if (gpu_) {
-    gpu_->launch(kernel, shape_, args, stream);
+    gpu_->launch(kernel, shape, args, stream);
     return;
   }
   const auto on_host = wave_ == 64 ? launch_on_host<64> : launch_on_host<32>;
-  check(on_host(endpoint_.comm(), kernel, shape_, args, bytes, stream), "ucclEpHostLaunch", endpoint_.comm());
+  check(on_host(endpoint_.comm(), kernel, shape, args, bytes, stream), "ucclEpHostLaunch", endpoint_.comm());
 }
 
 }  // namespace ucclep::perf

@@ -20,11 +20,13 @@ class Launcher {
   // Blocks and threads of every launch, as "128x512".
   std::string shape_in_words() const;
   // kernel: its name, as in rounds/kernels/kernels.cpp.
-  void launch(const std::string& kernel, const RoundsArgs& args) { start(kernel, &args, sizeof args); }
-  void launch(const std::string& kernel, const BareRoundsArgs& args) { start(kernel, &args, sizeof args); }
+  template <class Args>
+  void launch(const std::string& kernel, const Args& args, size_t shared_bytes = 0) {
+    start(kernel, &args, sizeof args, shared_bytes);
+  }
 
  private:
-  void start(const std::string& kernel, const void* args, size_t bytes);
+  void start(const std::string& kernel, const void* args, size_t bytes, size_t shared_bytes);
 
   Endpoint& endpoint_;
   std::unique_ptr<GpuKernels> gpu_;  // NULL: the host device

@@ -4,3 +4,4 @@
 #include "initiated_kernels.cpp"
 #include "initiated_more_kernels.cpp"
 #include "room_kernels.cpp"
+#include "whole_kernels.cpp"

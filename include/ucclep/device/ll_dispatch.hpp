@@ -283,6 +283,7 @@ struct SentDispatch {
   Source source;
 };
 // For loops over tokens (simt/simt.hpp).
+using ::ucclep::reload;
 UCCLEP_FN const SentDispatch& reload(const SentDispatch& sent) {
   return sent;  // it lies in no kernel's arguments
 }

@@ -6,6 +6,7 @@
 
 #include "ceiling/kernels/arguments.hpp"
 #include "ucclep/device.hpp"
+#include "ucclep/device/whole_operations.hpp"
 
 namespace ucclep {
 
@@ -31,13 +32,21 @@ struct RoundsArgs {
   bool counted;        // only rows that there are, else all
 };
 
+// Rounds of whole operations.
+struct WholeRoundsArgs {
+  ucclEpDeviceDispatch dispatch[2];  // as RoundsArgs::inputs
+  ucclEpDeviceCombine combine[2];
+  uint32_t rounds;
+};
+
 // Rounds of nothing but the rows: there, and back from what `there` put out.
 struct BareRoundsArgs {
   CeilingCopyArgs there, back;
   GridBarrier* barrier;
 };
 
-inline constexpr const char* rounds_kernels[] = {"rounds_ll_block", "rounds_ll_warp", "rounds_ht_block",
-                                                 "rounds_ht_warp", "rounds_bare"};
+inline constexpr const char* rounds_kernels[] = {"rounds_ll_grid", "rounds_ll_block", "rounds_ll_warp",
+                                                 "rounds_ht_grid", "rounds_ht_block", "rounds_ht_warp",
+                                                 "rounds_bare"};
 
 }  // namespace ucclep

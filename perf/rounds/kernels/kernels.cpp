@@ -4,11 +4,17 @@
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
+UCCLEP_KERNEL(rounds_ll_grid, WholeRoundsArgs) {
+  whole_rounds_ll(args);
+}
 UCCLEP_KERNEL(rounds_ll_block, RoundsArgs) {
   rounds_ll<block>(args);
 }
 UCCLEP_KERNEL(rounds_ll_warp, RoundsArgs) {
   rounds_ll<warp>(args);
+}
+UCCLEP_KERNEL(rounds_ht_grid, WholeRoundsArgs) {
+  whole_rounds_ht(args);
 }
 UCCLEP_KERNEL(rounds_ht_block, RoundsArgs) {
   rounds_ht<block>(args);

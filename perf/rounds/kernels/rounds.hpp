@@ -115,6 +115,29 @@ UCCLEP_FN void rounds_ht(const RoundsArgs& args) {
   }
 }
 
+// Rounds of whole operations, which end in all blocks before the next begins.
+template <class Dispatch, class Combine>
+UCCLEP_FN void whole_rounds(const WholeRoundsArgs& args, Dispatch&& dispatch, Combine&& combine) {
+  for (uint32_t round = 0; round < args.rounds; ++round) {
+    const uint32_t i = (args.rounds - 1 - round) % 2;
+    if (!dispatch(args.dispatch[i]) || !combine(args.combine[i])) return;
+  }
+}
+UCCLEP_FN void whole_rounds_ll(const WholeRoundsArgs& args) {
+  with_element(static_cast<ucclEpDataType_t>(args.combine[0].args.settings.dtype), [&](auto element) {
+    whole_rounds(
+        args, [](const ucclEpDeviceDispatch& call) { return ll::dispatch(grid{}, call); },
+        [](const ucclEpDeviceCombine& call) { return ll::combine<decltype(element)>(grid{}, call); });
+  });
+}
+UCCLEP_FN void whole_rounds_ht(const WholeRoundsArgs& args) {
+  with_element(static_cast<ucclEpDataType_t>(args.combine[0].args.settings.dtype), [&](auto element) {
+    whole_rounds(
+        args, [](const ucclEpDeviceDispatch& call) { return ht::dispatch(grid{}, call); },
+        [](const ucclEpDeviceCombine& call) { return ht::combine<decltype(element)>(grid{}, call); });
+  });
+}
+
 // The kernels of ceiling_perf, there and back. A lane returns what it has received itself. Who begins a round has what
 // peers sent him in the last one, and they sent it after all of their blocks had read the one before: so two landings
 // are enough.

@@ -168,6 +168,21 @@ Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool 
   return in_waves || (handle.group->mask_words && !handle.low_latency()) ? Schedule::in_phases : Schedule::whole;
 }
 
+void check_one_launch(const ucclEpHandle& handle, Schedule schedule) {
+  if (schedule == Schedule::send_phase || schedule == Schedule::held_back) {
+    fail(ucclEpInvalidArgument, "config.send_only must be 0: the kernel runs the whole operation");
+  }
+  if (handle.group->mask_words) {
+    fail(ucclEpNotSupported,
+         "the group has enable_mask, whose operations are repaired between two launches: call the operation on the "
+         "host, or send and receive its rows in the kernel (ll::dispatch_begin)");
+  }
+  if (schedule != Schedule::whole) {
+    fail(ucclEpNotSupported, "the handle has {} waves, which are launches of their own: use a handle with one",
+         handle.device.waves);
+  }
+}
+
 // With masks all of an operation may have to be repaired, and received again. A later round of HT waits until an
 // earlier one has been read, whatever its waves.
 uint32_t parts_of(const ucclEpHandle& handle) {

@@ -21,6 +21,8 @@ void check_nothing_pending(const ucclEpHandle& handle);
 enum class Schedule { whole, in_phases, send_phase, held_back, receive_phase };
 
 Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool device_initiated);
+// A user's kernel can run an operation of this schedule: it is one launch of a kernel of the library.
+void check_one_launch(const ucclEpHandle& handle, Schedule schedule);
 
 // What repairs an operation (masks.hpp).
 const Kernel& repair_of(const ucclEpHandle& handle, Kind kind);

@@ -244,10 +244,9 @@ CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
   return args;
 }
 
-void combine(const CombineCall& call, ucclEpStream_t stream) {
-  ucclEpHandle& handle = call.handle;
-  ucclEpGroup& group = *handle.group;
-  checked_stream(*group.comm, stream);
+// Checks all that the caller gave, but for the stream.
+TensorView check(const CombineCall& call) {
+  const ucclEpHandle& handle = call.handle;
   check_operation(handle, Kind::combine, call.config.send_only, call.config.pass, call.config.num_sms);
   if (call.device_initiated) check_device_initiated(call);
   check_state(handle);
@@ -255,12 +254,23 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
     fail(ucclEpNotSupported,
          "inputs.scales must be NULL: combine accepts bf16, fp16 and fp32 rows, which have no scales");
   check_pass(call);
-  const TensorView rows = check_rows(call);
+  return check_rows(call);
+}
+
+LaunchPlan plan_of(const CombineCall& call) {
+  const ucclEpGroup& group = *call.handle.group;
+  const size_t tables = call.handle.low_latency() ? 0 : exposed_table_bytes(group.shape().ranks);
+  return plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
+                   call.in_lines() ? Moves::lines : Moves::bulk);
+}
+
+void combine(const CombineCall& call, ucclEpStream_t stream) {
+  ucclEpHandle& handle = call.handle;
+  ucclEpGroup& group = *handle.group;
+  checked_stream(*group.comm, stream);
+  const TensorView rows = check(call);
   CombineArgs args = arguments_of(call, rows);
-  const size_t tables = handle.low_latency() ? 0 : exposed_table_bytes(group.shape().ranks);
-  const LaunchPlan plan =
-      plan_rows(group.comm->traits, call.config.num_sms > 0 ? call.config.num_sms : group.config.num_sms, tables,
-                call.in_lines() ? Moves::lines : Moves::bulk);
+  const LaunchPlan plan = plan_of(call);
   args.piece_bytes = plan.piece_bytes;
   if (call.config.send_only == 0) end_dispatch(handle, stream);
   if (handle.low_latency()) {
@@ -272,11 +282,23 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   }
 }
 
-void combine(ucclEpHandle& handle, bool device_initiated, const ucclEpCombineInputs_t* inputs,
-             const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config, ucclEpStream_t stream) {
-  combine({handle, device_initiated, read_struct(inputs, "inputs"), read_struct(outputs, "outputs"),
-           read_struct(config, "config")},
-          stream);
+// The same for a user's kernel.
+void get_device(const CombineCall& call, ucclEpDeviceCombine* out) {
+  check_device_struct(out);
+  const TensorView rows = check(call);
+  check_one_launch(call.handle, call.schedule());
+  CombineArgs args = arguments_of(call, rows);
+  const LaunchPlan plan = plan_of(call);
+  args.piece_bytes = plan.piece_bytes;
+  out->args = {args, offer_of(call, rows, args)};
+  out->block_threads = plan.shape.block;
+  out->shared_bytes = static_cast<unsigned>(plan.shape.shared_bytes);
+}
+
+CombineCall call_of(ucclEpHandle& handle, bool device_initiated, const ucclEpCombineInputs_t* inputs,
+                    const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config) {
+  return {handle, device_initiated, read_struct(inputs, "inputs"), read_struct(outputs, "outputs"),
+          read_struct(config, "config")};
 }
 
 }  // namespace
@@ -287,12 +309,20 @@ using namespace ucclep;
 ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                              const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
                              ucclEpStream_t stream) {
-  return guarded("ucclEpCombine", handle, [&] { combine(usable(handle), false, inputs, outputs, config, stream); });
+  return guarded("ucclEpCombine", handle,
+                 [&] { combine(call_of(usable(handle), false, inputs, outputs, config), stream); });
 }
 
 ucclEpResult_t ucclEpCompleteCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                                      const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
                                      ucclEpStream_t stream) {
   return guarded("ucclEpCompleteCombine", handle,
-                 [&] { combine(usable(handle), true, inputs, outputs, config, stream); });
+                 [&] { combine(call_of(usable(handle), true, inputs, outputs, config), stream); });
+}
+
+ucclEpResult_t ucclEpCombineGetDevice(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
+                                      const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
+                                      ucclEpDeviceCombine* out) {
+  return guarded("ucclEpCombineGetDevice", handle,
+                 [&] { get_device(call_of(usable(handle), false, inputs, outputs, config), out); });
 }

@@ -42,7 +42,7 @@ void launch_call(const DispatchCall& call, const LaunchPlan& plan, const Args& a
   launch_operation(call.handle, Kind::dispatch, call.schedule, kernels_of(call, small), plan.shape, args, stream);
 }
 
-void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {
+LlDispatchArgs ll_arguments(const DispatchCall& call, const LaunchPlan& plan) {
   LlDispatchArgs args{};
   args.group = call.handle.group->device;
   args.handle = call.handle.device;
@@ -57,6 +57,11 @@ void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.piece_bytes = plan.piece_bytes;
   args.device_initiated = call.device_initiated;
   if (!call.device_initiated) args.waves.of = args.waves.end = parts_of(call.handle);
+  return args;
+}
+
+void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {
+  const LlDispatchArgs args = ll_arguments(call, plan);
   announce_total(call.counters);
   const uint32_t warps = plan.shape.block / call.handle.group->comm->traits.wave;
   launch_call(call, plan, args, stream, call.in_lines() && is_small_batch(args, plan.shape.grid, warps));
@@ -80,12 +85,7 @@ RowSource readable(RowSource source, char* zeros) {
   return source;
 }
 
-void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {
-  if (call.topk_idx.given()) {
-    CounterViews counters = call.counters;
-    counters.cumulative = counters.wait_ns = View{};
-    update_ht(call.handle, routing_input(call.topk_idx), counters, call.config.num_sms, stream);
-  }
+HtDispatchArgs ht_arguments(const DispatchCall& call, const LaunchPlan& plan) {
   HtDispatchArgs args{};
   args.group = call.handle.group->device;
   args.handle = call.handle.device;
@@ -104,13 +104,29 @@ void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t 
   args.piece_bytes = plan.piece_bytes;
   args.device_initiated = call.device_initiated;
   if (!call.device_initiated) args.waves.of = args.waves.end = parts_of(call.handle);
-  launch_call(call, plan, args, stream);
+  return args;
+}
+
+void launch_ht(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {
+  if (call.topk_idx.given()) {
+    CounterViews counters = call.counters;
+    counters.cumulative = counters.wait_ns = View{};
+    update_ht(call.handle, routing_input(call.topk_idx), counters, call.config.num_sms, stream);
+  }
+  launch_call(call, plan, ht_arguments(call, plan), stream);
 }
 
 void note_dispatch(const DispatchCall& call) {
   call.handle.routing->dispatched = true;
   call.handle.routing->weights_given = call.weighted;
   call.handle.routing->output_rows = static_cast<int64_t>(call.output.rows);
+}
+
+// LL: what a dispatch that carries its routing means for the handle.
+void note_routing_of(const DispatchCall& call) {
+  if (!call.topk_idx.given()) return;
+  begin_routing(call.handle);
+  note_update(call.handle, routing_input(call.topk_idx));
 }
 
 void dispatch(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const ucclEpDispatchOutputs_t* outputs,
@@ -121,15 +137,37 @@ void dispatch(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const 
   check(call);
   const LaunchPlan plan = plan_of(call);
   if (handle.low_latency()) {
-    if (call.topk_idx.given()) {
-      begin_routing(handle);
-      note_update(handle, routing_input(call.topk_idx));
-    }
+    note_routing_of(call);
     launch_ll(call, plan, stream);
     handle.routing->pending_counters = {};
   } else {
     launch_ht(call, plan, stream);
   }
+  note_dispatch(call);
+}
+
+// The same for a user's kernel.
+void get_device(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, const ucclEpDispatchOutputs_t* outputs,
+                const ucclEpDispatchConfig_t* config, ucclEpDeviceDispatch* out) {
+  DispatchCall call{handle, read_struct(inputs, "inputs"), read_struct(outputs, "outputs"),
+                    read_struct(config, "config")};
+  check_device_struct(out);
+  check(call);
+  check_one_launch(handle, call.schedule);
+  if (!handle.low_latency() && call.topk_idx.given()) {
+    fail(ucclEpInvalidArgument, "inputs.topk_idx must be NULL: call ucclEpHandleUpdate before, as the handle is of HT");
+  }
+  const LaunchPlan plan = plan_of(call);
+  if (handle.low_latency()) {
+    note_routing_of(call);
+    announce_total(call.counters);
+    handle.routing->pending_counters = {};
+    out->ll = ll_arguments(call, plan);
+  } else {
+    out->ht = ht_arguments(call, plan);
+  }
+  out->block_threads = plan.shape.block;
+  out->shared_bytes = static_cast<unsigned>(plan.shape.shared_bytes);
   note_dispatch(call);
 }
 
@@ -170,4 +208,10 @@ ucclEpResult_t ucclEpDispatch(ucclEpHandle_t handle, const ucclEpDispatchInputs_
 ucclEpResult_t ucclEpCompleteDispatch(ucclEpHandle_t handle, const ucclEpDispatchOutputs_t* outputs,
                                       const ucclEpDispatchConfig_t* config, ucclEpStream_t stream) {
   return guarded("ucclEpCompleteDispatch", handle, [&] { complete_dispatch(usable(handle), outputs, config, stream); });
+}
+
+ucclEpResult_t ucclEpDispatchGetDevice(ucclEpHandle_t handle, const ucclEpDispatchInputs_t* inputs,
+                                       const ucclEpDispatchOutputs_t* outputs, const ucclEpDispatchConfig_t* config,
+                                       ucclEpDeviceDispatch* out) {
+  return guarded("ucclEpDispatchGetDevice", handle, [&] { get_device(usable(handle), inputs, outputs, config, out); });
 }

@@ -264,6 +264,7 @@ struct BulkBarrier {
 };
 
 UCCLEP_FN void bulk_barrier_init(BulkBarrier*) {}
+UCCLEP_FN void bulk_barrier_end(BulkBarrier*) {}
 UCCLEP_FN void smem_to_bulk() {
   sync_warp();
 }

@@ -315,6 +315,11 @@ UCCLEP_FN void bulk_barrier_init(BulkBarrier* barrier) {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// Lane verb, after all waits for it: its memory may hold something else.
+UCCLEP_FN void bulk_barrier_end(BulkBarrier* barrier) {
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
 UCCLEP_FN void smem_to_bulk() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   sync_warp();

@@ -252,6 +252,7 @@ struct BulkBarrier {
 UCCLEP_FN void bulk_barrier_init(BulkBarrier* barrier) {
   barrier->state = 0;
 }
+UCCLEP_FN void bulk_barrier_end(BulkBarrier*) {}
 UCCLEP_FN void bulk_load(void* shared, const void* global, uint32_t bytes, BulkBarrier* barrier) {
   executor::runtime->bulk_load(shared, global, bytes, &barrier->state);
 }

@@ -196,3 +196,27 @@ struct MaskArgs {
 };
 
 }  // namespace ucclep
+
+// A dispatch that a user's kernel runs (device/whole_operations.hpp), as the kernel is given it by value. How it is
+// launched is for the user to read; the rest is the library's.
+struct ucclEpDeviceDispatch {
+  unsigned size = sizeof(ucclEpDeviceDispatch), magic = 0x55450015u;  // as of the C API
+  unsigned abi = ucclep::device_abi;                                  // of the header that the caller was compiled with
+  unsigned block_threads = 0;                                         // of a block, at most
+  unsigned shared_bytes = 0;  // the first of a block's dynamic shared memory are the operation's while it runs
+  union {                     // by the handle's mode
+    ucclep::LlDispatchArgs ll;
+    ucclep::HtDispatchArgs ht;
+  };
+
+  ucclEpDeviceDispatch() : ll{} {}
+};
+
+// The same of a combine.
+struct ucclEpDeviceCombine {
+  unsigned size = sizeof(ucclEpDeviceCombine), magic = 0x55450016u;
+  unsigned abi = ucclep::device_abi;
+  unsigned block_threads = 0;
+  unsigned shared_bytes = 0;
+  ucclep::HtCombineArgs args{};  // LL has no offer
+};

@@ -19,6 +19,14 @@ class Stage {
     sync_block();
   }
 
+  // Block verb, where the kernel goes on after its last Stage of so many bytes: the shared memory may hold something
+  // else, another Stage too.
+  static UCCLEP_FN void end(uint32_t piece_bytes) {
+    const Stage was(piece_bytes, false);
+    if (lane_id() < StageShape::barriers) bulk_barrier_end(was.barrier(lane_id()));
+    sync_block();
+  }
+
   UCCLEP_FN uint32_t piece_bytes() const { return piece_; }
   UCCLEP_FN char* slot(uint32_t i) const { return base_ + uint64_t{i % slots} * piece_; }
   UCCLEP_FN char* scratch() const { return base_ + uint64_t{slots} * piece_; }

@@ -15,6 +15,13 @@ namespace ucclep {
 struct Bf16 {};
 struct Fp16 {};
 struct Fp32 {};
+// As the C API says it.
+template <class Element>
+inline constexpr ucclEpDataType_t dtype_of = ucclEpFloat32;
+template <>
+inline constexpr ucclEpDataType_t dtype_of<Bf16> = ucclEpBfloat16;
+template <>
+inline constexpr ucclEpDataType_t dtype_of<Fp16> = ucclEpFloat16;
 
 }  // namespace ucclep
 
