@@ -12,7 +12,7 @@
 
 #include "arena.hpp"
 #include "target.hpp"
-#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/ucclep.h"
 
 using namespace ucclep;
@@ -285,6 +285,11 @@ class Caller {
     in.scales = rarely() ? tensor(ucclEpFloat32, {t, 1}) : nullptr;
     in.topk_weights = rarely() ? nullptr : tensor(ucclEpFloat32, {t, 2});
     in.topk_idx = input_.byte() < 100 ? nullptr : tensor(ucclEpInt64, {t, 2});
+    if (rarely()) {
+      ucclEpDeviceDispatch out;
+      check(ucclEpDispatchGetDevice(handle(), struct_of(in), dispatch_outputs(), dispatch_config(), &out));
+      return;
+    }
     check(ucclEpDispatch(handle(), struct_of(in), dispatch_outputs(), dispatch_config(), stream()));
   }
   void routing_counts() {
@@ -445,8 +450,12 @@ class Caller {
         return rarely() ? check(ucclEpCompleteCombine(handle(), combine_inputs(), combine_outputs(), combine_config(),
                                                       stream()))
                         : check(ucclEpCompleteDispatch(handle(), dispatch_outputs(), dispatch_config(), stream()));
-      default:
-        return check(ucclEpHandleGetDevice(handle(), rarely() ? nullptr : &on_device));
+      default: {
+        ucclEpDeviceCombine out;
+        return rarely() ? check(ucclEpCombineGetDevice(handle(), combine_inputs(), combine_outputs(), combine_config(),
+                                                       rarely() ? nullptr : &out))
+                        : check(ucclEpHandleGetDevice(handle(), rarely() ? nullptr : &on_device));
+      }
     }
   }
   void one_call() {

@@ -86,6 +86,8 @@ std::vector<Call> calls_with(const Names& given) {
       {"WaveDone", [=] { return ucclEpWaveDone(h, 0, nullptr); }},
       {"CompleteDispatch", [=] { return ucclEpCompleteDispatch(h, nullptr, nullptr, nullptr); }},
       {"CompleteCombine", [=] { return ucclEpCompleteCombine(h, nullptr, nullptr, nullptr, nullptr); }},
+      {"DispatchGetDevice", [=] { return ucclEpDispatchGetDevice(h, nullptr, nullptr, nullptr, nullptr); }},
+      {"CombineGetDevice", [=] { return ucclEpCombineGetDevice(h, nullptr, nullptr, nullptr, nullptr); }},
       {"HandleGetDevice", [=] { return ucclEpHandleGetDevice(h, nullptr); }},
       {"WindowGetDevice", [=] { return ucclEpWindowGetDevice(w, nullptr); }},
       {"MemPoolOpen", [=] { return ucclEpMemPoolOpen(w); }},

@@ -204,5 +204,9 @@ FUNCTIONS = {
     "ucclEpGroupGetDevice": [_pointer, _pointer],
     "ucclEpHandleGetDevice": [_pointer, _pointer],
     "ucclEpWindowGetDevice": [_pointer, _pointer],
+    "ucclEpDispatchGetDevice": [_pointer, POINTER(DispatchInputs), POINTER(DispatchOutputs), POINTER(DispatchConfig),
+                                _pointer],
+    "ucclEpCombineGetDevice": [_pointer, POINTER(CombineInputs), POINTER(CombineOutputs), POINTER(CombineConfig),
+                               _pointer],
 }
 STRINGS = {"ucclEpGetErrorString": [c_int], "ucclEpGetLastError": [c_void_p]}
