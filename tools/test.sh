@@ -14,11 +14,11 @@ trees=(build)
 targets=()
 packages=test
 suites=(--no-suite check-only --no-suite long --no-suite nodes --no-suite soak)
-python=
+wheels=
 case ${1:-} in
   "")
     suites+=(--no-suite more)
-    python=test ;;
+    wheels=yes ;;
   check)
     trees=(build-check)
     packages=check
@@ -28,14 +28,14 @@ case ${1:-} in
     export AMD_TARGETS=all
     targets=(all gpu-examples)
     suites=(--suite more)
-    python=more ;;
+    wheels=yes ;;
   sanitizers)
     trees=(build-tsan build-asan) ;;
   long)
     trees=(build build-tsan build-asan)
     targets=(all gpu-examples)
     suites=(--no-suite check-only --no-suite nodes --no-suite soak)
-    python=all
+    wheels=yes
     export UCCLEP_TEST_SEEDS=${UCCLEP_TEST_SEEDS:-20} ;;
   nodes | soak)
     suites=(--suite "$1") ;;
@@ -43,7 +43,6 @@ case ${1:-} in
     echo "test.sh: no such tier: $1" >&2
     exit 1 ;;
 esac
-reports=()
 tools/deps.sh "$packages" || exit 1
 
 times=()
@@ -85,6 +84,7 @@ does_not_build() {
 
 echo "== ${trees[0]}"
 stage "building ${trees[0]}" tools/build.sh "${trees[0]}" "${targets[@]}" || does_not_build "${trees[0]}"
+if [ -n "$wheels" ]; then stage "making wheels" tools/wheel.sh build/wheels || does_not_build "the Python package"; fi
 ahead=$(mktemp -d)
 set -m  # in a process group of its own, which ends with this script
 build_ahead "${trees[@]:1}" &
@@ -97,12 +97,7 @@ for tree in "${trees[@]:1}"; do
   stage "waiting for $tree" await_build "$tree" || does_not_build "$tree"
   stage "testing $tree" run_tests "$tree"
 done
-if [ -n "$python" ]; then
-  echo "== Python"
-  reports=(build/python-report.txt)
-  stage "testing Python" tools/test-python.sh "$python" || true  # what failed is in its report
-fi
 printf 'Time: '
 printf '%s; ' "${times[@]}"
 echo "all $SECONDS s"
-tools/test_summary.py "${trees[@]}" "${reports[@]}"
+tools/test_summary.py "${trees[@]}"
