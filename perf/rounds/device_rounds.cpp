@@ -43,14 +43,17 @@ class UserRounds {
   void launch_whole() {
     WholeRoundsArgs args{};
     args.rounds = static_cast<uint32_t>(endpoint_.options().rounds);
-    size_t shared_bytes = 0;
     for (int spare = 0; spare < 2; ++spare) {
       endpoint_.get_device(spare != 0, args.dispatch[spare], args.combine[spare]);
-      for (const unsigned bytes : {args.dispatch[spare].shared_bytes, args.combine[spare].shared_bytes}) {
-        shared_bytes = std::max(shared_bytes, size_t{bytes});
-      }
     }
-    launcher_.launch(fmt::format("rounds_{}_grid", endpoint_.options().mode), args, shared_bytes);
+    const ucclEpDeviceDispatch& dispatch = args.dispatch[0];  // the other is of the same shape
+    const ucclEpDeviceCombine& combine = args.combine[0];
+    const ucclEpDeviceGroup& group = combine.args.group;
+    const bool lines = endpoint_.shape().mode == UCCLEP_MODE_LL && group.shape.rows_by_headers();
+    const char* const forms = group.network != nullptr ? "_network" : lines ? "_lines" : "";
+    launcher_.launch(fmt::format("rounds_{}_grid{}", endpoint_.options().mode, forms), args,
+                     std::max(dispatch.shared_bytes, combine.shared_bytes),
+                     std::min(dispatch.block_threads, combine.block_threads));
   }
 
   void launch(const std::string& form, const std::string& scope) {
@@ -125,7 +128,7 @@ std::vector<Plan> plan_rounds(Endpoint& endpoint) {
     plans.push_back(plan);
   };
   for (const std::string& scope : o.scopes) {
-    if (scope == "grid") add("whole grid", [launcher, user] { user->launch_whole(); });
+    if (scope == "grid" && o.dtype == "bf16") add("whole grid", [launcher, user] { user->launch_whole(); });
   }
   for (const std::string& form : o.forms) {
     for (const std::string& scope : o.scopes) {

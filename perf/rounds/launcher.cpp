@@ -71,10 +71,8 @@ std::string Launcher::shape_in_words() const {
   return fmt::format("{}x{}", shape_.grid, shape_.block);
 }
 
-void Launcher::start(const std::string& kernel, const void* args, size_t bytes, size_t shared_bytes) {
+void Launcher::start(const std::string& kernel, const void* args, size_t bytes, const LaunchShape& shape) {
   const ucclEpStream_t stream = endpoint_.stream();
-  LaunchShape shape = shape_;
-  shape.shared_bytes = shared_bytes;
   if (gpu_) {
     gpu_->launch(kernel, shape, args, stream);
     return;

@@ -2,6 +2,7 @@
 // Launches this tool's kernels as a user of the library does: on a GPU with the driver, on the host device by
 // ucclEpHostLaunch.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -21,12 +22,17 @@ class Launcher {
   std::string shape_in_words() const;
   // kernel: its name, as in rounds/kernels/kernels.cpp.
   template <class Args>
-  void launch(const std::string& kernel, const Args& args, size_t shared_bytes = 0) {
-    start(kernel, &args, sizeof args, shared_bytes);
+  void launch(const std::string& kernel, const Args& args) {
+    start(kernel, &args, sizeof args, shape_);
+  }
+  // With so many bytes of shared memory, and at most so many threads in a block.
+  template <class Args>
+  void launch(const std::string& kernel, const Args& args, size_t shared_bytes, unsigned threads) {
+    start(kernel, &args, sizeof args, {shape_.grid, std::min(shape_.block, threads), shared_bytes});
   }
 
  private:
-  void start(const std::string& kernel, const void* args, size_t bytes, size_t shared_bytes);
+  void start(const std::string& kernel, const void* args, size_t bytes, const LaunchShape& shape);
 
   Endpoint& endpoint_;
   std::unique_ptr<GpuKernels> gpu_;  // NULL: the host device

@@ -67,7 +67,8 @@ struct Run {
     args.parts = WholeParts::both;
     args.failed = static_cast<uint32_t*>(failed.get()->data);
   }
-  void launch(const Session& at, const Scenario& scenario, uint32_t parts, UserGrid grid) {
+  // lines: by the code that knows no other form, where the group has no other.
+  void launch(const Session& at, const Scenario& scenario, uint32_t parts, UserGrid grid, bool lines = false) {
     args.parts = parts;
     for (const ucclEpDeviceDispatch& each : args.dispatch) {
       grid.shared_bytes = std::max(grid.shared_bytes, size_t{each.shared_bytes});
@@ -78,7 +79,10 @@ struct Run {
       grid.threads = std::min(grid.threads, each.block_threads);
     }
     const bool quantised = scenario.quant != UCCLEP_QUANT_NONE;
-    const std::string kernel = std::string("whole_") + (scenario.ll() ? "ll" : "ht") + (quantised ? "_quantised" : "");
+    const bool network = crosses_nodes(scenario.ranks);
+    const bool only = lines && !network && !quantised && scenario.ll() && args.combine[0].args.group.shape.lines_only();
+    const std::string kernel = std::string("whole_") + (scenario.ll() ? "ll" : "ht") + (quantised ? "_quantised" : "") +
+                               (network ? "_network" : "") + (only ? "_lines" : "");
     launch_user(at.handle, kernel, &args, sizeof args, at.stream, grid);
   }
 };
@@ -88,6 +92,7 @@ struct Way {
   uint32_t rounds = 5;
   unsigned blocks = 4;
   bool host = false;
+  bool lines = false;
 };
 
 void run_whole(const Rank& rank, Session& at, const Scenario& scenario, const Way& way) {
@@ -100,7 +105,7 @@ void run_whole(const Rank& rank, Session& at, const Scenario& scenario, const Wa
     }
   } else {
     Run run(at, one, other, way.rounds);
-    run.launch(at, scenario, WholeParts::both, {.blocks = way.blocks});
+    run.launch(at, scenario, WholeParts::both, {.blocks = way.blocks}, way.lines);
     at.stream.synchronize();
     run.failed.verify(rank.rank);
   }
@@ -130,13 +135,15 @@ Scenario long_rows(Layout layout) {
 
 TEST_CASE("whole operations in a kernel: rows that travel as lines", "[whole][process][nodes][reduced]") {
   for (const Layout layout : all_layouts) run_whole(small_rows(layout));
+  for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
+    run_whole(small_rows(layout), {.lines = true});
+  }
 }
 
 TEST_CASE("whole operations in a kernel: rows that travel in bulk", "[whole][process][nodes][reduced]") {
   for (const Layout layout : all_layouts) run_whole(long_rows(layout));
 }
 
-// A small batch takes kernels of its own where a grid has a warp for each of its parts.
 TEST_CASE("whole operations in a kernel: one block, and many", "[whole][process][nodes]") {
   for (const Layout layout : all_layouts) {
     for (const unsigned blocks : {1u, 12u}) {
@@ -231,6 +238,11 @@ TEST_CASE("whole operations in a kernel: grids and kernels that do not fit are n
   run_unfit(ht, "whole_ll", {}, "mode");
   run_unfit(ll, "whole_ll_quantised", {}, "quant");
   run_unfit(ht, "whole_ht_quantised", {}, "quant");
+  run_unfit(ll, "whole_ll_network", {}, "forms of the operation");
+  run_unfit(ht, "whole_ht_network", {}, "forms of the operation");
+  Scenario bulk = long_rows(Layout::ll_expert_major);
+  bulk.carried = true;
+  run_unfit(bulk, "whole_ll_lines", {}, "forms of the operation");
   if (test_gpus() == 0) run_unfit(ll, "whole_ll", {.threads = 512}, "threads of a block is 512, expected");
   // Of the two operations the dispatch fits, and runs.
   ll.combine_dtype = ucclEpBfloat16;

@@ -18,30 +18,45 @@ UCCLEP_FN void run_whole(const WholeArgs& args, Dispatch&& dispatch, Combine&& c
   }
 }
 
-template <class Row, class Element>
+template <class Row, class Element, class Forms>
 UCCLEP_FN void run_whole_ll(const WholeArgs& args) {
   run_whole(
-      args, [](const ucclEpDeviceDispatch& call) { return ll::dispatch<Row>(grid{}, call); },
-      [](const ucclEpDeviceCombine& call) { return ll::combine<Element>(grid{}, call); });
+      args, [](const ucclEpDeviceDispatch& call) { return ll::dispatch<Row, Forms>(grid{}, call); },
+      [](const ucclEpDeviceCombine& call) { return ll::combine<Element, Forms>(grid{}, call); });
 }
-template <class Row, class Element>
+template <class Row, class Element, class Wire>
 UCCLEP_FN void run_whole_ht(const WholeArgs& args) {
   run_whole(
-      args, [](const ucclEpDeviceDispatch& call) { return ht::dispatch<Row>(grid{}, call); },
-      [](const ucclEpDeviceCombine& call) { return ht::combine<Element>(grid{}, call); });
+      args, [](const ucclEpDeviceDispatch& call) { return ht::dispatch<Row, Wire>(grid{}, call); },
+      [](const ucclEpDeviceCombine& call) { return ht::combine<Element, Wire>(grid{}, call); });
 }
 
 UCCLEP_KERNEL(whole_ll, WholeArgs) {
-  run_whole_ll<ll::Forward, Fp32>(args);
+  run_whole_ll<ll::Forward, Fp32, ll::AnyForm>(args);
+}
+UCCLEP_KERNEL(whole_ll_lines, WholeArgs) {
+  run_whole_ll<ll::Forward, Fp32, ll::LinesOnly>(args);
+}
+UCCLEP_KERNEL(whole_ll_network, WholeArgs) {
+  run_whole_ll<ll::Forward, Fp32, ll::AcrossDomains>(args);
 }
 UCCLEP_KERNEL(whole_ll_quantised, WholeArgs) {
-  run_whole_ll<ll::Quantise, Bf16>(args);
+  run_whole_ll<ll::Quantise, Bf16, ll::AnyForm>(args);
+}
+UCCLEP_KERNEL(whole_ll_quantised_network, WholeArgs) {
+  run_whole_ll<ll::Quantise, Bf16, ll::AcrossDomains>(args);
 }
 UCCLEP_KERNEL(whole_ht, WholeArgs) {
-  run_whole_ht<ForwardRow, Fp32>(args);
+  run_whole_ht<ForwardRow, Fp32, ht::OneNode>(args);
+}
+UCCLEP_KERNEL(whole_ht_network, WholeArgs) {
+  run_whole_ht<ForwardRow, Fp32, ht::AcrossNodes>(args);
 }
 UCCLEP_KERNEL(whole_ht_quantised, WholeArgs) {
-  run_whole_ht<QuantiseRow, Bf16>(args);
+  run_whole_ht<QuantiseRow, Bf16, ht::OneNode>(args);
+}
+UCCLEP_KERNEL(whole_ht_quantised_network, WholeArgs) {
+  run_whole_ht<QuantiseRow, Bf16, ht::AcrossNodes>(args);
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -24,7 +24,8 @@
 // | the caller's grid_sync               | acquire_then_bulk of each block, | what blocks have written before, before |
 // |                                      |   when slots are free            |   others read it in bulk                |
 //
-// Floor: as of the library's operations, less their launches.
+// Floor: as of the library's operations, less their launches. A kernel has the code of the forms that it names: with
+// more of them it has more than an SM keeps of it, and nvcc no longer reads arguments where they lie.
 #pragma once
 #include <type_traits>
 
@@ -35,8 +36,9 @@
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/record.hpp"
-#include "ucclep/device/ll/combine_small.hpp"
-#include "ucclep/device/ll/dispatch_small.hpp"
+#include "ucclep/device/ll/combine.hpp"
+#include "ucclep/device/ll/dispatch.hpp"
+#include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/ll/network.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/rows/stage.hpp"
@@ -50,33 +52,43 @@ namespace UCCLEP_SIMT_NAMESPACE {
 // The scope of a whole operation: all threads of the kernel.
 struct grid {};
 
-// Verb of every block: does this grid fit the operation, and does the code, which is for rows of that mode and of that
-// `kind` of rows: a field of the settings? If not, a data record says why.
-template <class Call>
-UCCLEP_FN bool fits_grid(const Op& op, const Call& call, const HandleView& handle, int mode, Field rows,
-                         uint64_t expected, uint64_t got) {
-  const auto refused = [&](Field field, uint64_t right, uint64_t wrong) {
-    if (block_id() == 0) refuse(op, field, right, wrong);
+// Of code for an operation: the rows that it is for, and the forms in which they travel.
+struct CodeFor {
+  int mode;
+  Field rows;  // a field of the settings, and its value
+  uint64_t value;
+  bool lines, network;
+};
+
+// Verb of every block: do the grid and the code fit the operation? If not, a data record says why. lines: of the
+// group's rows, all travel so.
+template <class Call, class Args>
+UCCLEP_FN bool fits_grid(const Call& call, const Args& args, Kind kind, Operation name, const CodeFor& code,
+                         uint64_t value, bool lines) {
+  const auto refused = [&](Field field, uint64_t expected, uint64_t got) {
+    if (block_id() == 0) refuse(Op{args.group, kind, name, 0, 0}, field, expected, got);
     return false;
   };
+  const bool network = args.group.network != nullptr;
   if (block_size() > call.block_threads || block_size() % wave_size != 0) {
     return refused(Field::threads, call.block_threads, block_size());
   }
-  if (handle.mode != mode) {
-    return refused(Field::mode, static_cast<uint64_t>(mode), static_cast<uint64_t>(handle.mode));
+  if (args.handle.mode != code.mode) {
+    return refused(Field::mode, static_cast<uint64_t>(code.mode), static_cast<uint64_t>(args.handle.mode));
   }
-  return expected == got || refused(rows, expected, got);
+  if (code.network != network || (code.lines && !lines)) {
+    return refused(Field::forms, network ? 2 : 0, code.network ? 2 : code.lines ? 1 : 0);
+  }
+  return value == code.value || refused(code.rows, code.value, value);
 }
 template <class Args>
-UCCLEP_FN bool fits_grid(const ucclEpDeviceDispatch& call, const Args& args, int mode, bool quantises) {
-  const Op op{args.group, Kind::dispatch, Operation::dispatch, 0, 0};
-  return fits_grid(op, call, args.handle, mode, Field::quant, quantises ? 1 : 0, args.settings.quant);
+UCCLEP_FN bool fits_grid(const ucclEpDeviceDispatch& call, const Args& args, const CodeFor& code) {
+  return fits_grid(call, args, Kind::dispatch, Operation::dispatch, code, args.settings.quant,
+                   args.group.shape.rows_by_headers());
 }
-template <class Element>
-UCCLEP_FN bool fits_grid(const ucclEpDeviceCombine& call, int mode) {
-  const CombineArgs& args = call.args;
-  const Op op{args.group, Kind::combine, Operation::combine, 0, 0};
-  return fits_grid(op, call, args.handle, mode, Field::dtype, dtype_of<Element>, args.settings.dtype);
+UCCLEP_FN bool fits_grid(const ucclEpDeviceCombine& call, const CodeFor& code) {
+  return fits_grid(call, call.args, Kind::combine, Operation::combine, code, call.args.settings.dtype,
+                   call.args.group.shape.lines_only());
 }
 
 // Verb of every block: the operation has ended in all of them. False: the communicator has failed.
@@ -87,74 +99,49 @@ UCCLEP_FN bool await_all_blocks(const ucclEpDeviceGroup& group) {
 
 namespace ll {
 
-// Grid verb: a dispatch. Row: Forward, or Quantise where the operation quantises.
-template <class Row = Forward>
+// Grid verb: a dispatch. Row: Forward, or Quantise where the operation quantises. Forms: AnyForm for ranks of one
+// domain; LinesOnly where B rows fit as lines, which is faster; AcrossDomains.
+template <class Row = Forward, class Forms = AnyForm>
 UCCLEP_FN bool dispatch(grid, const ucclEpDeviceDispatch& call) {
-  const LlDispatchArgs& args = call.ll;
-  if (!fits_grid(call, args, UCCLEP_MODE_LL, std::is_same_v<Row, Quantise>)) return false;
-  if (args.group.network != nullptr) {
-    dispatch<Row, AcrossDomains>(args);
-    Stage::end(args.piece_bytes);
-  } else if (!args.group.shape.rows_by_headers()) {
-    dispatch<Row, AnyForm>(args);
-    Stage::end(args.piece_bytes);
-  } else if (is_small_batch(args, grid_size(), block::warps())) {
-    dispatch_small<Row>(args);
-  } else {
-    dispatch<Row, LinesOnly>(args);
-  }
-  return await_all_blocks(args.group);
+  const CodeFor code{UCCLEP_MODE_LL, Field::quant, std::is_same_v<Row, Quantise>, !Forms::bulk, Forms::Wire::network};
+  if (!fits_grid(call, call.ll, code)) return false;
+  dispatch<Row, Forms>(call.ll);
+  if constexpr (Forms::bulk) Stage::end(call.ll.piece_bytes);
+  return await_all_blocks(call.ll.group);
 }
 
 // Grid verb: a combine of rows of that type, Bf16, Fp16 or Fp32.
-template <class Element>
+template <class Element, class Forms = AnyForm>
 UCCLEP_FN bool combine(grid, const ucclEpDeviceCombine& call) {
-  const CombineArgs& args = call.args;
-  if (!fits_grid<Element>(call, UCCLEP_MODE_LL)) return false;
-  if (args.group.network != nullptr) {
-    combining::combine_ll<Element, AcrossDomains>(args);
-    Stage::end(args.piece_bytes);
-  } else if (!args.group.shape.lines_only()) {
-    combining::combine_ll<Element, AnyForm>(args);
-    Stage::end(args.piece_bytes);
-  } else if (is_small_batch(args, grid_size(), block::warps(), wave_size)) {
-    combining::combine_small<Element>(args);
-  } else {
-    combining::combine_ll<Element, LinesOnly>(args);
-  }
-  return await_all_blocks(args.group);
+  const CodeFor code{UCCLEP_MODE_LL, Field::dtype, dtype_of<Element>, !Forms::bulk, Forms::Wire::network};
+  if (!fits_grid(call, code)) return false;
+  combining::combine_ll<Element, Forms>(call.args);
+  if constexpr (Forms::bulk) Stage::end(call.args.piece_bytes);
+  return await_all_blocks(call.args.group);
 }
 
 }  // namespace ll
 
 namespace ht {
 
-// Grid verb: a dispatch. Row: ForwardRow, or QuantiseRow where the operation quantises.
-template <class Row = ForwardRow>
+// Grid verb: a dispatch. Row: ForwardRow, or QuantiseRow where the operation quantises. Wire: OneNode for ranks of one
+// domain; AcrossNodes.
+template <class Row = ForwardRow, class Wire = OneNode>
 UCCLEP_FN bool dispatch(grid, const ucclEpDeviceDispatch& call) {
-  const HtDispatchArgs& args = call.ht;
-  if (!fits_grid(call, args, UCCLEP_MODE_HT, std::is_same_v<Row, QuantiseRow>)) return false;
-  if (args.group.network != nullptr) {
-    dispatch<Row, AcrossNodes>(args);
-  } else {
-    dispatch<Row, OneNode>(args);
-  }
-  Stage::end(args.piece_bytes);
-  return await_all_blocks(args.group);
+  const CodeFor code{UCCLEP_MODE_HT, Field::quant, std::is_same_v<Row, QuantiseRow>, false, Wire::network};
+  if (!fits_grid(call, call.ht, code)) return false;
+  dispatch<Row, Wire>(call.ht);
+  Stage::end(call.ht.piece_bytes);
+  return await_all_blocks(call.ht.group);
 }
 
 // Grid verb: a combine of rows of that type, Bf16, Fp16 or Fp32.
-template <class Element>
+template <class Element, class Wire = OneNode>
 UCCLEP_FN bool combine(grid, const ucclEpDeviceCombine& call) {
-  const HtCombineArgs& args = call.args;
-  if (!fits_grid<Element>(call, UCCLEP_MODE_HT)) return false;
-  if (args.group.network != nullptr) {
-    combine<Element, AcrossNodes>(args);
-  } else {
-    combine<Element, OneNode>(args);
-  }
-  Stage::end(args.piece_bytes);
-  return await_all_blocks(args.group);
+  if (!fits_grid(call, {UCCLEP_MODE_HT, Field::dtype, dtype_of<Element>, false, Wire::network})) return false;
+  combine<Element, Wire>(call.args);
+  Stage::end(call.args.piece_bytes);
+  return await_all_blocks(call.args.group);
 }
 
 }  // namespace ht

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points: rounds_MODE_SCOPE.
+// Entry points: rounds_MODE_SCOPE, of whole operations rounds_MODE_grid and its forms.
 #include "rounds/kernels/rounds.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
 UCCLEP_KERNEL(rounds_ll_grid, WholeRoundsArgs) {
-  whole_rounds_ll(args);
+  whole_rounds_ll<ll::AnyForm>(args);
+}
+UCCLEP_KERNEL(rounds_ll_grid_lines, WholeRoundsArgs) {
+  whole_rounds_ll<ll::LinesOnly>(args);
+}
+UCCLEP_KERNEL(rounds_ll_grid_network, WholeRoundsArgs) {
+  whole_rounds_ll<ll::AcrossDomains>(args);
 }
 UCCLEP_KERNEL(rounds_ll_block, RoundsArgs) {
   rounds_ll<block>(args);
@@ -14,7 +20,10 @@ UCCLEP_KERNEL(rounds_ll_warp, RoundsArgs) {
   rounds_ll<warp>(args);
 }
 UCCLEP_KERNEL(rounds_ht_grid, WholeRoundsArgs) {
-  whole_rounds_ht(args);
+  whole_rounds_ht<ht::OneNode>(args);
+}
+UCCLEP_KERNEL(rounds_ht_grid_network, WholeRoundsArgs) {
+  whole_rounds_ht<ht::AcrossNodes>(args);
 }
 UCCLEP_KERNEL(rounds_ht_block, RoundsArgs) {
   rounds_ht<block>(args);

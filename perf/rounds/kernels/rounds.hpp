@@ -115,7 +115,7 @@ UCCLEP_FN void rounds_ht(const RoundsArgs& args) {
   }
 }
 
-// Rounds of whole operations, which end in all blocks before the next begins.
+// Rounds of whole operations of bf16, which end in all blocks before the next begins.
 template <class Dispatch, class Combine>
 UCCLEP_FN void whole_rounds(const WholeRoundsArgs& args, Dispatch&& dispatch, Combine&& combine) {
   for (uint32_t round = 0; round < args.rounds; ++round) {
@@ -123,19 +123,17 @@ UCCLEP_FN void whole_rounds(const WholeRoundsArgs& args, Dispatch&& dispatch, Co
     if (!dispatch(args.dispatch[i]) || !combine(args.combine[i])) return;
   }
 }
+template <class Forms>
 UCCLEP_FN void whole_rounds_ll(const WholeRoundsArgs& args) {
-  with_element(static_cast<ucclEpDataType_t>(args.combine[0].args.settings.dtype), [&](auto element) {
-    whole_rounds(
-        args, [](const ucclEpDeviceDispatch& call) { return ll::dispatch(grid{}, call); },
-        [](const ucclEpDeviceCombine& call) { return ll::combine<decltype(element)>(grid{}, call); });
-  });
+  whole_rounds(
+      args, [](const ucclEpDeviceDispatch& call) { return ll::dispatch<ll::Forward, Forms>(grid{}, call); },
+      [](const ucclEpDeviceCombine& call) { return ll::combine<Bf16, Forms>(grid{}, call); });
 }
+template <class Wire>
 UCCLEP_FN void whole_rounds_ht(const WholeRoundsArgs& args) {
-  with_element(static_cast<ucclEpDataType_t>(args.combine[0].args.settings.dtype), [&](auto element) {
-    whole_rounds(
-        args, [](const ucclEpDeviceDispatch& call) { return ht::dispatch(grid{}, call); },
-        [](const ucclEpDeviceCombine& call) { return ht::combine<decltype(element)>(grid{}, call); });
-  });
+  whole_rounds(
+      args, [](const ucclEpDeviceDispatch& call) { return ht::dispatch<ForwardRow, Wire>(grid{}, call); },
+      [](const ucclEpDeviceCombine& call) { return ht::combine<Bf16, Wire>(grid{}, call); });
 }
 
 // The kernels of ceiling_perf, there and back. A lane returns what it has received itself. Who begins a round has what

@@ -61,7 +61,8 @@ const char* field_name(Field field) {
                                    "tokens",
                                    "threads of a block",
                                    "peer",
-                                   "signal"};
+                                   "signal",
+                                   "forms of the operation (0: all in a domain, 1: lines, 2: between domains)"};
   const auto i = static_cast<size_t>(field);
   return i < std::size(names) ? names[i] : "unknown";
 }

@@ -68,7 +68,8 @@ enum class Field : uint32_t {
   tokens,
   threads,
   peer,
-  signal
+  signal,
+  forms
 };
 
 struct ErrorRecord {
