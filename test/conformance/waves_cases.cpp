@@ -306,8 +306,8 @@ class HeldBack {
   std::vector<uint64_t*> words_;
 };
 
-// A mechanism that waited for all rows would end with a timeout here.
-TEST_CASE("waves: the first is there while peers hold back the others", "[waves][process]") {
+// A mechanism that waited for all rows would end with a timeout here. [host], as the next: the case reads windows.
+TEST_CASE("waves: the first is there while peers hold back the others", "[waves][host][process]") {
   const Scenario shape{.experts = 16, .top_k = 3, .max_tokens = 12, .hidden = 1024, .waves = 4, .seed = 750};
   std::vector<Scenario> scenarios = in_waves(shape);
   scenarios.push_back(scenarios.front());
@@ -350,7 +350,7 @@ int64_t rows_back(const ucclEpDeviceGroup& group) {
   return here;
 }
 
-TEST_CASE("waves: partial rows leave with the wave of their highest expert", "[waves][process]") {
+TEST_CASE("waves: partial rows leave with the wave of their highest expert", "[waves][host][process]") {
   const Scenario scenario{.layout = Layout::ll_expert_major,
                           .experts = 16,
                           .top_k = 3,
