@@ -27,7 +27,7 @@
  * they are the objects that the functions below take by address. In Python: device_address of Group, Handle, Window. */
 
 /** The field `abi` of each, which changes whenever their layout or what lies behind them does. */
-#define UCCLEP_DEVICE_ABI 34u
+#define UCCLEP_DEVICE_ABI 35u
 /** @{ The field `magic` of each. */
 #define UCCLEP_DEVICE_GROUP_MAGIC 0x55450012u
 #define UCCLEP_DEVICE_HANDLE_MAGIC 0x55450013u
@@ -50,7 +50,7 @@ typedef struct {
   unsigned abi;                    /**< UCCLEP_DEVICE_ABI */
   unsigned unused;                 /**< 0 */
   ucclEpDeviceGroupLayout_t group; /**< that it was made on, with size, magic and abi of its own */
-  uint64_t rest[39];               /**< the library's */
+  uint64_t rest[55];               /**< the library's */
 } ucclEpDeviceHandleLayout_t;
 
 /** ucclEpDeviceWindow. */

@@ -133,8 +133,9 @@ enum {
 };
 /** Low latency (decode, few tokens) or high throughput (training and prefill, thousands of tokens). */
 enum { UCCLEP_MODE_AUTO = 0, UCCLEP_MODE_LL = 1, UCCLEP_MODE_HT = 2 };
-/** How received rows lie; ucclEpDispatchOutputs_t has the shapes. 0 (not set) is ucclEpInvalidArgument. */
-enum { UCCLEP_LAYOUT_EXPERT_MAJOR = 1, UCCLEP_LAYOUT_RANK_MAJOR = 2, UCCLEP_LAYOUT_FLAT = 3 };
+/** How received rows lie; ucclEpDispatchOutputs_t has the shapes. 0 (not set) is ucclEpInvalidArgument. TILES: by
+ * expert, in the order in which they arrive, and ucclEpTiles_t says which are there. */
+enum { UCCLEP_LAYOUT_EXPERT_MAJOR = 1, UCCLEP_LAYOUT_RANK_MAJOR = 2, UCCLEP_LAYOUT_FLAT = 3, UCCLEP_LAYOUT_TILES = 4 };
 /** Received topk_idx counts experts from this rank's first one, or over all ranks. */
 enum { UCCLEP_EXPERT_IDS_LOCAL = 0, UCCLEP_EXPERT_IDS_GLOBAL = 1 };
 /** Rows at or beyond max_recv_tokens_per_rank or a tensor's capacity (HT): dropped with the record ucclEpOverflow, or
@@ -269,21 +270,44 @@ typedef struct {
   int64_t whole_bytes;
 } ucclEpGroupLimits_t;
 
-/** Of a handle. Must agree between ranks: all but handle_mem; what differs is found by the next operation, which ends
- *  with ucclEpInvalidArgument on all ranks and writes no row. */
+/** Of a handle. Must agree between ranks: all but handle_mem and tile_rows; what differs is found by the next
+ * operation, which ends with ucclEpInvalidArgument on all ranks and writes no row. */
 typedef struct {
   unsigned size, magic;
-  int mode;             /**< UCCLEP_MODE_*; AUTO: RANK_MAJOR is LL, FLAT is HT, EXPERT_MAJOR by size */
-  int layout;           /**< required: UCCLEP_LAYOUT_*. LL: EXPERT_MAJOR, RANK_MAJOR; HT: EXPERT_MAJOR, FLAT */
+  int mode;             /**< UCCLEP_MODE_*; AUTO: RANK_MAJOR is LL, FLAT is HT, EXPERT_MAJOR and TILES by size */
+  int layout;           /**< required: UCCLEP_LAYOUT_*. LL: EXPERT_MAJOR, RANK_MAJOR, TILES; HT: EXPERT_MAJOR, FLAT */
   int expert_alignment; /**< HT EXPERT_MAJOR: zones are padded to it; a power of two; 0 = 1 */
   int expert_ids;       /**< UCCLEP_EXPERT_IDS_* */
   const ucclEpTensor_t* handle_mem; /**< uint8 [ucclEpHandleMemSize], with what an earlier handle left there, or NULL */
-  int tile_rows;                    /**< 0: later versions have more */
+  int tile_rows;                    /**< TILES: rows of a tile, a power of two, 16 to 256; 0 = 128; else 0 */
   /** EXPERT_MAJOR: local expert l is in wave l * waves / L of its rank, and waves of an operation in phases are had one
    * after the other (ucclEpCompleteWave, ucclEpWaveDone); 0 = 1; up to 32 */
   int waves;
   int64_t max_tokens; /**< of an HT operation; 0 = max_tokens_per_rank. ucclEpHandleMemSize grows with it */
 } ucclEpHandleConfig_t;
+
+/**
+ * What a handle of TILES says of received rows, in device memory that stays where it is as long as the handle lives. An
+ * expert's rows are dense from its first one on, in the order in which they arrive, each once. Tile t of local expert l
+ * is number first_row[l] / tile_rows + t and holds tile_rows of them; of the last one the rest is left alone. Who reads
+ * a ready tile while its dispatch is under way acquires the word (ld.acquire.gpu), and fences the proxy
+ * (fence.proxy.async) before bulk copies; what is launched behind a wait of the stream does neither.
+ *
+ * A dispatch begins all words anew before its stream goes on. When it fails in any way, words of tile_ready that are
+ * still 0 become 2.
+ */
+typedef struct {
+  unsigned size, magic;
+  uint32_t* tile_ready; /**< [tiles] 0 not yet, 1 its rows are there, 2 there is no such tile, or it will not come */
+  uint32_t* tile_done;  /**< [tiles] 0 when a dispatch begins: for consumers to add to */
+  int32_t* rows_final;  /**< [L] rows of an expert; -1 until all sources have said how many they send */
+  int32_t* tile_expert; /**< [tiles] the local expert; -1: none */
+  int64_t* first_row;   /**< [L] an expert's first row, a multiple of tile_rows */
+  int64_t* src_info;    /**< [capacity] of a row, rank << 32 | token */
+  float* weights;       /**< [capacity] the weight of the row's selection; 1 where dispatch was given none */
+  uint64_t *row_at, *scales_at; /**< [capacity] addresses of the row and of its scales; 0: it has none */
+  int64_t capacity, tiles;      /**< rows, and tiles, of all experts */
+} ucclEpTiles_t;
 
 /**
  * Optional device tensors, int32 or int64, about the rows that this rank receives. Valid on the stream after
@@ -325,6 +349,8 @@ typedef struct {
  * max_recv_tokens_per_rank on are dropped: in FLAT those of the highest (source rank, token), in EXPERT_MAJOR the end
  * of the last zones. They are left alone likewise, and count as zero in combine.
  * - EXPERT_MAJOR, LL  [L, R*B, H]    rows [0, tokens_per_expert[l]) of slab l are packed; topk_weights [L, R*B]
+ * - TILES, LL         [L, C, H]      C is R*B, rounded up to tile_rows: as EXPERT_MAJOR, LL, but rows of a slab are in
+ * the order of their arrival (ucclEpTiles_t); topk_weights [L, C]
  * - EXPERT_MAJOR, HT  [capacity, H]  a row per (token, local expert), zones at expert_offsets, padded with zero rows;
  *                                    topk_weights [capacity]
  * - RANK_MAJOR        [R, B, H]      a row per token, by source rank; topk_idx and topk_weights [R, B, K]
@@ -345,7 +371,8 @@ typedef struct {
   const ucclEpCounters_t* counters;                   /**< or NULL */
 } ucclEpDispatchOutputs_t;
 
-/** Forward, LL EXPERT_MAJOR multiplies by topk_weights, given here or with dispatch; else rows are summed as is. */
+/** Forward, LL EXPERT_MAJOR multiplies by topk_weights, given here or with dispatch, and TILES by those given with
+ *  dispatch, if any; else rows are summed as is. */
 typedef struct {
   unsigned size, magic;
   const ucclEpTensor_t* tokens;       /**< required: bf16, fp16 or fp32 in the shape of dispatch's output */
@@ -532,26 +559,32 @@ ucclEpResult_t ucclEpHandleUpdate(ucclEpHandle_t handle, const ucclEpTensor_t* t
 /** [wait] For the counts of the last HT update: recv_total and tokens_per_expert ([L], or NULL) of ucclEpCounters_t.
  *  From then on a tensor with less room than they need is ucclEpInvalidArgument. */
 ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total, int64_t* tokens_per_expert);
+/** [local] The words of a handle's tiles. ucclEpInvalidUsage where its layout is another. */
+ucclEpResult_t ucclEpHandleGetTiles(ucclEpHandle_t handle, ucclEpTiles_t* out);
 /** [operation] Sends every token to the ranks of its experts, by the last routing of the handle (or by
- *  inputs.topk_idx). When later work on the stream starts, all rows have arrived, in a deterministic order. Shapes:
- *  ucclEpDispatchOutputs_t. ucclEpInvalidUsage before the first routing; T above B, or a tensor known to be too small:
- *  ucclEpInvalidArgument, and nothing is launched. */
+ *  inputs.topk_idx). When later work on the stream starts, all rows have arrived, in a deterministic order (but in
+ * TILES). Shapes: ucclEpDispatchOutputs_t. ucclEpInvalidUsage before the first routing; T above B, or a tensor known to
+ * be too small: ucclEpInvalidArgument, and nothing is launched. */
 ucclEpResult_t ucclEpDispatch(ucclEpHandle_t handle, const ucclEpDispatchInputs_t* inputs,
                               const ucclEpDispatchOutputs_t* outputs, const ucclEpDispatchConfig_t* config,
                               ucclEpStream_t stream);
 /** [operation] Brings the rows back and sums them per token: experts of a rank ascending in fp32, rounded once to the
  *  dtype of tokens, then ranks (HT between nodes: nodes) ascending, then bias and one last rounding. Sums repeat bit
- * for bit on every device and transport. ucclEpInvalidUsage before the handle's first dispatch. */
+ * for bit on every device and transport. A pending dispatch of a handle with waves or tiles ends before.
+ * ucclEpInvalidUsage before the handle's first dispatch. */
 ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                              const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
                              ucclEpStream_t stream);
-/** [operation] The receive phase of a send_only operation, ordered after the first: it writes the outputs. With none
- *  pending it does nothing. At most one may be pending on a handle, which takes no Update, Dispatch or Combine
- *  meanwhile (with waves: one Combine, which with send_only is pending, too, and ends with the same call, and else ends
- *  the dispatch), and of a group's operations of a kind at most max_in_flight from the oldest pending one on; one more
- * is ucclEpInvalidUsage. A capture contains both phases. A graph that holds a whole operation may be replayed while one
- * of another handle is pending; the replay counts towards max_in_flight, which the caller has to observe then, as no
- * call sees it. With enable_mask such a replay sends nothing and leaves the record ucclEpInvalidUsage. */
+/** [operation] The receive phase of a send_only operation, ordered after the first: it writes the outputs. (Those of a
+ *  dispatch of TILES are written on a stream of the library's from the first phase on, by num_sms blocks, while
+ * consumers take the tiles that are ready; the call's stream goes on when these blocks run, and this call waits for
+ * them.) With none pending it does nothing. At most one may be pending on a handle, which takes no Update, Dispatch or
+ * Combine meanwhile (with waves: one Combine, which with send_only is pending, too, and ends with the same call, and
+ * else ends the dispatch; with TILES one without send_only, which ends the dispatch), and of a group's operations of a
+ * kind at most max_in_flight from the oldest pending one on; one more is ucclEpInvalidUsage. A capture contains both
+ * phases. A graph that holds a whole operation may be replayed while one of another handle is pending; the replay
+ * counts towards max_in_flight, which the caller has to observe then, as no call sees it. With enable_mask such a
+ * replay sends nothing and leaves the record ucclEpInvalidUsage. */
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream);
 /** [stream] Of a pending send_only dispatch: when later work on the stream starts, the rows of all experts up to this
  *  wave are there, whatever peers hold back of later waves. Ascending, each at most once; what was left out comes with
@@ -622,6 +655,7 @@ ucclEpResult_t ucclEpCombineGetDevice(ucclEpHandle_t handle, const ucclEpCombine
 #define UCCLEP_COMBINE_OUTPUTS_MAGIC 0x5545000fu
 #define UCCLEP_DISPATCH_CONFIG_MAGIC 0x55450010u
 #define UCCLEP_COMBINE_CONFIG_MAGIC 0x55450011u
+#define UCCLEP_TILES_MAGIC 0x55450015u /* after those of ucclep/device.hpp */
 /** @} */
 
 #ifdef __cplusplus
@@ -669,6 +703,7 @@ inline ucclEpCommConfig_t ucclEpInit<ucclEpCommConfig_t>(unsigned magic) {
 #define UCCLEP_COMBINE_OUTPUTS_INIT UCCLEP_INIT_(ucclEpCombineOutputs_t, UCCLEP_COMBINE_OUTPUTS_MAGIC)
 #define UCCLEP_DISPATCH_CONFIG_INIT UCCLEP_INIT_(ucclEpDispatchConfig_t, UCCLEP_DISPATCH_CONFIG_MAGIC)
 #define UCCLEP_COMBINE_CONFIG_INIT UCCLEP_INIT_(ucclEpCombineConfig_t, UCCLEP_COMBINE_CONFIG_MAGIC)
+#define UCCLEP_TILES_INIT UCCLEP_INIT_(ucclEpTiles_t, UCCLEP_TILES_MAGIC)
 /** @} */
 
 #endif /* UCCLEP_H_ */

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <exception>
 
+#include "conformance/tile_words.hpp"
+
 namespace ucclep::test {
 namespace {
 
@@ -58,7 +60,7 @@ Tensor::Shape Exchange::leading() const {
   const int64_t max_rows = scenario_.max_rows();
   switch (scenario_.layout) {
     case Layout::ll_expert_major:
-      return {scenario_.local_experts(), scenario_.ranks * max_rows};
+      return {scenario_.local_experts(), scenario_.slab_rows()};
     case Layout::ll_rank_major:
       return {scenario_.ranks, max_rows};
     default:
@@ -225,10 +227,24 @@ void Exchange::fill_rows_back() {
   }
 }
 
+int64_t Exchange::at(int64_t row) const {
+  if (!places_.empty()) return places_.at(static_cast<size_t>(row));
+  if (scenario_.tile_rows == 0) return row;
+  const int64_t slab = scenario_.ranks * scenario_.max_rows();
+  return row / slab * scenario_.slab_rows() + row % slab;
+}
+
+void Exchange::take_places(ucclEpHandle_t handle) {
+  const TileWords words(comm_, handle);
+  places_ = words.places(contents_, scenario_, rank_);
+  words.check_addresses(dispatch_out, places_);
+  fill_rows_back();
+}
+
 void Exchange::fill_row_back(int64_t row) {
   if (weight_rows_) fill_weight_row(row);
   for (int64_t column = 0; column < scenario_.combined_hidden(); ++column) {
-    reference::store(scenario_.combine_dtype, combine_tokens_->element(row, column),
+    reference::store(scenario_.combine_dtype, combine_tokens_->element(at(row), column),
                      contents_.combine_input(rank_, row, column));
   }
 }
@@ -254,7 +270,7 @@ void Exchange::fill_weight_row(int64_t row) {
   const Tensor::Shape last = weight_rows_->sizes();
   for (int k = 0; k < (scenario_.by_expert() ? 1 : scenario_.top_k); ++k) {
     const float weight = contents_.weight_row(rank_, row, k);
-    uint8_t* to = scenario_.by_expert() ? weight_rows_->element(row / last.back(), row % last.back())
+    uint8_t* to = scenario_.by_expert() ? weight_rows_->element(at(row) / last.back(), at(row) % last.back())
                                         : weight_rows_->element(row, k);
     std::memcpy(to, &weight, sizeof(weight));
   }
@@ -262,6 +278,7 @@ void Exchange::fill_weight_row(int64_t row) {
 
 void Exchange::refresh(uint64_t data_seed) {
   contents_ = Contents(scenario_, routing_seed_, data_seed);
+  places_.clear();
   for (auto* tensor :
        {&tokens_out_, &scales_out_, &idx_out_, &weights_out_, &src_info_, &combined_, &combined_weights_}) {
     if (*tensor) (*tensor)->poison();
@@ -326,30 +343,31 @@ void Exchange::check_counters() {
 }
 
 void Exchange::expect_row(const reference::Slot& slot) {
-  if (slot.source == blank_) return expect_nothing_in(slot.row);
+  const int64_t row_at = at(slot.row);
+  if (slot.source == blank_) return expect_nothing_in(row_at);
   Contents::Row row = contents_.received(slot.source, slot.token);
   const bool given = given_.empty() || slot.token < given_[static_cast<size_t>(slot.source)];
   if (!given) {
     for (auto* bytes : {&row.bytes, &row.scales}) std::fill(bytes->begin(), bytes->end(), uint8_t{0});
   }
-  tokens_out_->fill_row(slot.row, row.bytes.data());
-  if (scales_out_) scales_out_->fill_row(slot.row, row.scales.data());
+  tokens_out_->fill_row(row_at, row.bytes.data());
+  if (scales_out_) scales_out_->fill_row(row_at, row.scales.data());
   const bool narrow = scenario_.src_info == ucclEpInt32;
   const Tensor::Shape last = src_info_->sizes();
-  src_info_->set_integer(slot.row / last.back(), slot.row % last.back(),
+  src_info_->set_integer(row_at / last.back(), row_at % last.back(),
                          narrow ? slot.token : int64_t{slot.source} << 32 | slot.token);
   if (scenario_.by_expert()) {
     const float weight = given ? reference::received_weight(contents_.world(), slot, rank_) : 0.0f;
     if (weights_out_)
-      std::memcpy(weights_out_->element(slot.row / last.back(), slot.row % last.back()), &weight, sizeof(weight));
+      std::memcpy(weights_out_->element(row_at / last.back(), row_at % last.back()), &weight, sizeof(weight));
     return;
   }
   const auto experts = reference::received_experts(contents_.world(), slot, rank_, scenario_.global_ids);
-  for (size_t j = 0; j < experts.size(); ++j) idx_out_->set_integer(slot.row, static_cast<int64_t>(j), experts[j]);
+  for (size_t j = 0; j < experts.size(); ++j) idx_out_->set_integer(row_at, static_cast<int64_t>(j), experts[j]);
   if (!weights_out_) return;
   std::vector<float> weights = reference::received_weights(contents_.world(), slot, rank_);
   if (!given) std::fill(weights.begin(), weights.end(), 0.0f);
-  weights_out_->fill_row(slot.row, weights.data());
+  weights_out_->fill_row(row_at, weights.data());
 }
 
 // A row between the zones of HT expert-major: zero, its weight too.
@@ -416,7 +434,7 @@ void Exchange::check_waves(int end) {
   for (const reference::Slot& slot : contents_.kept(rank_).slots) {
     if (slot.expert * std::max(1, scenario_.waves) / scenario_.local_experts() >= end) continue;
     expect_row(slot);
-    rows.push_back(slot.row);
+    rows.push_back(at(slot.row));
   }
   for (const auto* tensor : {&tokens_out_, &scales_out_}) {
     if (*tensor) (*tensor)->verify_rows(rank_, rows);

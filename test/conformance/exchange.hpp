@@ -40,6 +40,10 @@ class Exchange {
   // read them meanwhile.
   void hide_rows_back();
   void make_rows_back(int wave);
+  // With tiles: where the rows lie that have come, as the handle says when the dispatch has ended. All that it says is
+  // checked.
+  void take_places(ucclEpHandle_t handle);
+
   // Other data for the same routing; all outputs are poisoned again. The counters are not.
   void refresh(uint64_t data_seed);
   // Other routing and other data in the same tensors: the scenario has a fixed capacity. Everything is poisoned.
@@ -52,6 +56,7 @@ class Exchange {
   // Of its rows not all came: they are expected to be zero rows.
   void expect_blank(int rank) { blank_ = rank; }
 
+  ucclEpComm_t comm() const { return comm_; }
   const Contents& contents() const { return contents_; }
   const Scenario& scenario() const { return scenario_; }
   Tensor& tokens_out() { return *tokens_out_; }
@@ -75,6 +80,7 @@ class Exchange {
   void fill_rows_back();
   void fill_row_back(int64_t row);
   void fill_weight_row(int64_t row);
+  int64_t at(int64_t row) const;  // in a tensor of received rows, of a row of the reference
   void expect_row(const reference::Slot& slot);
   void expect_padding(int64_t row);
   void expect_nothing_in(int64_t row);
@@ -100,6 +106,7 @@ class Exchange {
   ucclEpCounters_t counters_ = UCCLEP_COUNTERS_INIT;
   int64_t* total_host_ = nullptr;
   std::optional<ucclEpStream_t> last_stream_;
+  std::vector<int64_t> places_;  // with tiles, of rows of the reference
   int blank_ = -1;
   std::vector<int64_t> given_;
   std::vector<int64_t> cumulative_before_, wait_before_, combine_wait_before_;

@@ -275,7 +275,7 @@ TEST_CASE("C100 a handle's max_tokens bounds its operations, and is the same on 
     config.layout = UCCLEP_LAYOUT_RANK_MAJOR;
     is_refused(ucclEpInvalidArgument, {"config.max_tokens is 61", "LL"});
     config.tile_rows = 128;
-    is_refused(ucclEpNotSupported, {"config.tile_rows is 128"});
+    is_refused(ucclEpInvalidArgument, {"config.tile_rows is 128", "UCCLEP_LAYOUT_TILES"});
 
     size_t few = 0, most = 0;
     ok(ucclEpHandleMemSize(group, &config, &most), "ucclEpHandleMemSize");

@@ -145,6 +145,8 @@ ucclEpHandleConfig_t handle_config(const Scenario& scenario) {
   config.expert_alignment = scenario.alignment > 1 ? static_cast<int>(scenario.alignment) : 0;
   config.expert_ids = scenario.global_ids ? UCCLEP_EXPERT_IDS_GLOBAL : UCCLEP_EXPERT_IDS_LOCAL;
   config.waves = scenario.by_expert() ? scenario.waves : 0;
+  if (scenario.tile_rows > 0) config.layout = UCCLEP_LAYOUT_TILES;
+  config.tile_rows = scenario.tile_rows;
   if (scenario.round > 0 && !scenario.ll()) config.max_tokens = scenario.max_tokens;
   return config;
 }
@@ -175,6 +177,9 @@ Contents::Contents(const Scenario& scenario, uint64_t routing_seed, uint64_t dat
         routing.weights.push_back(unit(mix(Purpose::weight, data_seed, static_cast<uint64_t>(rank), entry)));
         second.weights.push_back(unit(mix(Purpose::second_weight, data_seed, static_cast<uint64_t>(rank), entry)));
       }
+    }
+    if (scenario.tile_rows > 0 && scenario.weights == Weights::none) {  // tiles are summed without, too
+      std::fill(routing.weights.begin(), routing.weights.end(), 1.0f);
     }
     second.experts = routing.experts;
     raw_.rank.push_back(routing);

@@ -59,7 +59,8 @@ struct Scenario {
   bool weight_rows = true;  // backward: rows of weights go back with combine
   int64_t alignment = 1;
   bool global_ids = false;
-  int waves = 0;  // of the handle, in expert-major layouts
+  int waves = 0;      // of the handle, in expert-major layouts
+  int tile_rows = 0;  // LL EXPERT_MAJOR: the handle's layout is TILES; reference rows count as in EXPERT_MAJOR
   ucclEpDataType_t idx = ucclEpInt64;
   ucclEpDataType_t idx_out = ucclEpInt32;
   ucclEpDataType_t counter = ucclEpInt32;
@@ -83,6 +84,11 @@ struct Scenario {
   int64_t max_rows() const { return ll() && ll_max_tokens > 0 ? ll_max_tokens : max_tokens; }  // B
   int64_t tokens_of(int rank) const { return tokens.empty() ? max_rows() : tokens[static_cast<size_t>(rank)]; }
   int local_experts() const { return experts / ranks; }
+  // LL EXPERT_MAJOR: rows of an expert in a tensor.
+  int64_t slab_rows() const {
+    const int64_t rows = ranks * max_rows(), unit = tile_rows > 0 ? tile_rows : 1;
+    return (rows + unit - 1) / unit * unit;
+  }
   int64_t combined_hidden() const { return combine_hidden > 0 ? combine_hidden : hidden; }
   std::vector<int> node_of_ranks() const;
   int64_t limit() const { return ll() || max_recv == 0 ? INT64_MAX : max_recv; }

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "conformance/exchange.hpp"
+#include "conformance/held_back.hpp"
 #include "conformance/late_stores.hpp"
 #include "support/test_env.hpp"
 
@@ -252,60 +253,6 @@ int wave_at(const Contents& contents, const Scenario& scenario, int source, int6
   return lowest * scenario.waves / scenario.local_experts();
 }
 
-// The epochs of the group's first dispatch that say of rows from wave `first` on that they are here: taken out of this
-// rank's window, as if peers had not sent them yet, and put back.
-class HeldBack {
- public:
-  HeldBack(const ucclEpDeviceGroup& group, const Exchange& exchange, int rank, int first) : group_(group) {
-    const Scenario& scenario = exchange.scenario();
-    for (int source = 0; source < scenario.ranks; ++source) {
-      for (int64_t token = 0; token < scenario.tokens_of(source); ++token) {
-        later_.push_back(wave_at(exchange.contents(), scenario, source, token, rank) >= first ? 1 : 0);
-      }
-      hold(source, scenario.ll(), scenario.row_bytes());
-      later_.clear();
-    }
-    require(!words_.empty(), "there is no row to hold back");
-  }
-  void let_go() {
-    for (uint64_t* const word : words_) __atomic_store_n(word, seq, __ATOMIC_RELEASE);
-    words_.clear();
-  }
-
- private:
-  static constexpr uint64_t seq = 1;
-
-  void hold(int source, bool ll, int64_t row_bytes) {
-    const uint32_t slot = group_.shape.slot_of(seq), from = static_cast<uint32_t>(source);
-    const MetaLayout meta = MetaLayout::of(group_.shape.top_k);
-    const uint64_t metas = ll ? group_.layout.ll_meta_of(slot, from) : group_.layout.ht_meta_of(slot, from);
-    const uint64_t header = group_.layout.header(group_.shape, Kind::dispatch, slot, from);
-    const uint64_t said = *words_at(group_, group_.rank, header + HeaderLayout::rows * sizeof(Packet));
-    const uint64_t form = ll ? said >> 32 : 0, places = ll ? group_.shape.ll_tokens : group_.shape.ht_tokens;
-    const uint64_t lines_of_meta = ceil_div(meta.body_bytes(), 8), lines = lines_of_meta + ceil_div(row_bytes, 8);
-    for (uint64_t i = 0; i < (form != 0 ? later_.size() : places); ++i) {
-      if (form != 0) {  // LINE, by token: all behind its meta
-        const uint64_t row = group_.layout.ll_lines_of(slot, from) + i * lines * sizeof(Packet);
-        for (uint64_t l = lines_of_meta; later_[i] != 0 && l < lines; ++l) hide(row + l * sizeof(Packet) + 8);
-        continue;
-      }
-      const uint64_t row = metas + i * meta.bytes;
-      const uint64_t token = *words_at(group_, group_.rank, row) & 0xffffffff;
-      if (token < later_.size() && later_[token] != 0) hide(row + meta.epoch);
-    }
-  }
-  void hide(uint64_t offset) {
-    uint64_t* const word = words_at(group_, group_.rank, offset);
-    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != seq) return;
-    __atomic_store_n(word, 0, __ATOMIC_RELEASE);
-    words_.push_back(word);
-  }
-
-  const ucclEpDeviceGroup group_;
-  std::vector<int> later_;
-  std::vector<uint64_t*> words_;
-};
-
 // A mechanism that waited for all rows would end with a timeout here. [host], as the next: the case reads windows.
 TEST_CASE("waves: the first is there while peers hold back the others", "[waves][host][process]") {
   const Scenario shape{.experts = 16, .top_k = 3, .max_tokens = 12, .hidden = 1024, .waves = 4, .seed = 750};
@@ -320,7 +267,9 @@ TEST_CASE("waves: the first is there while peers hold back the others", "[waves]
       at.stream.synchronize();
       masked::meet(rank, 0);  // all rows of all ranks are here
       for (const int first : {1, 3}) {
-        HeldBack held(device_group(at.group), exchange, rank.rank, first);
+        HeldBack held(device_group(at.group), scenario, [&](int source, int64_t token) {
+          return wave_at(exchange.contents(), scenario, source, token, rank.rank) >= first;
+        });
         complete_wave(at.handle, first - 1, at.stream);
         at.stream.synchronize();
         exchange.check_waves(first);

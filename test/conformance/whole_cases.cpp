@@ -26,6 +26,7 @@ void round_trip(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stre
   if (!scenario.carried) exchange.update(handle, stream);
   exchange.dispatch(handle, stream);
   stream.synchronize();
+  if (scenario.tile_rows > 0) exchange.take_places(handle);
   exchange.check_counters();
   exchange.check_dispatch();
   exchange.combine(handle, stream);
@@ -40,6 +41,7 @@ void there_and_back(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, 
   gradients.refresh(routing_seed + 1000);
   gradients.dispatch(handle, stream);
   stream.synchronize();
+  if (scenario.tile_rows > 0) gradients.take_places(handle);
   gradients.check_dispatch();
   gradients.combine(handle, stream);
   stream.synchronize();

@@ -204,6 +204,7 @@ class Caller {
     config.expert_alignment = pick({0, 1, 4, 3, -1});
     config.expert_ids = pick({0, 1, 2});
     config.waves = pick({0, 0, 2, 33});
+    config.tile_rows = config.layout == UCCLEP_LAYOUT_TILES ? pick({0, 16, 256, 24}) : pick({0, 0, 0, 16});
     return struct_of(config);
   }
   ucclEpCounters_t* counters() {
@@ -451,9 +452,11 @@ class Caller {
                                                       stream()))
                         : check(ucclEpCompleteDispatch(handle(), dispatch_outputs(), dispatch_config(), stream()));
       default: {
-        ucclEpDeviceCombine out;
+        ucclEpTiles_t tiles = UCCLEP_TILES_INIT;
+        ucclEpDeviceCombine whole;
+        if (rarely()) return check(ucclEpHandleGetTiles(handle(), rarely() ? nullptr : &tiles));
         return rarely() ? check(ucclEpCombineGetDevice(handle(), combine_inputs(), combine_outputs(), combine_config(),
-                                                       rarely() ? nullptr : &out))
+                                                       rarely() ? nullptr : &whole))
                         : check(ucclEpHandleGetDevice(handle(), rarely() ? nullptr : &on_device));
       }
     }

@@ -83,6 +83,7 @@ std::vector<Call> calls_with(const Names& given) {
       {"Combine", [=] { return ucclEpCombine(h, nullptr, nullptr, nullptr, nullptr); }},
       {"Complete", [=] { return ucclEpComplete(h, nullptr); }},
       {"CompleteWave", [=] { return ucclEpCompleteWave(h, 0, nullptr); }},
+      {"HandleGetTiles", [=] { return ucclEpHandleGetTiles(h, nullptr); }},
       {"WaveDone", [=] { return ucclEpWaveDone(h, 0, nullptr); }},
       {"CompleteDispatch", [=] { return ucclEpCompleteDispatch(h, nullptr, nullptr, nullptr); }},
       {"CompleteCombine", [=] { return ucclEpCompleteCombine(h, nullptr, nullptr, nullptr, nullptr); }},

@@ -178,6 +178,19 @@ PIN(ucclEpCombineConfig_t, send_only, 8, int);
 PIN(ucclEpCombineConfig_t, pass, 12, int);
 PIN(ucclEpCombineConfig_t, num_sms, 16, int);
 
+PIN_STRUCT(ucclEpTiles_t, 96);
+PIN(ucclEpTiles_t, tile_ready, 8, uint32_t*);
+PIN(ucclEpTiles_t, tile_done, 16, uint32_t*);
+PIN(ucclEpTiles_t, rows_final, 24, int32_t*);
+PIN(ucclEpTiles_t, tile_expert, 32, int32_t*);
+PIN(ucclEpTiles_t, first_row, 40, int64_t*);
+PIN(ucclEpTiles_t, src_info, 48, int64_t*);
+PIN(ucclEpTiles_t, weights, 56, float*);
+PIN(ucclEpTiles_t, row_at, 64, uint64_t*);
+PIN(ucclEpTiles_t, scales_at, 72, uint64_t*);
+PIN(ucclEpTiles_t, capacity, 80, int64_t);
+PIN(ucclEpTiles_t, tiles, 88, int64_t);
+
 static_assert(ucclEpSuccess == 0 && ucclEpUnhandledDeviceError == 1 && ucclEpSystemError == 2 &&
               ucclEpInternalError == 3 && ucclEpInvalidArgument == 4 && ucclEpInvalidUsage == 5 &&
               ucclEpRemoteError == 6 && ucclEpInProgress == 7 && ucclEpTimeout == 8 && ucclEpAborted == 9 &&
@@ -188,7 +201,8 @@ static_assert(ucclEpNoDataType == 0 && ucclEpBfloat16 == 1 && ucclEpFloat16 == 2
 static_assert(UCCLEP_DEVICE_AUTO == 0 && UCCLEP_DEVICE_CUDA == 1 && UCCLEP_DEVICE_HIP == 2 && UCCLEP_DEVICE_HOST == 3 &&
               UCCLEP_DEVICE_INDEX_CURRENT == -1);
 static_assert(UCCLEP_MODE_AUTO == 0 && UCCLEP_MODE_LL == 1 && UCCLEP_MODE_HT == 2);
-static_assert(UCCLEP_LAYOUT_EXPERT_MAJOR == 1 && UCCLEP_LAYOUT_RANK_MAJOR == 2 && UCCLEP_LAYOUT_FLAT == 3);
+static_assert(UCCLEP_LAYOUT_EXPERT_MAJOR == 1 && UCCLEP_LAYOUT_RANK_MAJOR == 2 && UCCLEP_LAYOUT_FLAT == 3 &&
+              UCCLEP_LAYOUT_TILES == 4);
 static_assert(UCCLEP_EXPERT_IDS_LOCAL == 0 && UCCLEP_EXPERT_IDS_GLOBAL == 1);
 static_assert(UCCLEP_OVERFLOW_ERROR == 0 && UCCLEP_OVERFLOW_DROP == 1);
 static_assert(UCCLEP_PASS_FORWARD == 0 && UCCLEP_PASS_BACKWARD == 1);
@@ -203,7 +217,7 @@ static_assert(UCCLEP_TENSOR_MAGIC == 0x55450001 && UCCLEP_COMM_CONFIG_MAGIC == 0
               UCCLEP_ROUTING_COUNTS_MAGIC == 0x5545000b && UCCLEP_DISPATCH_INPUTS_MAGIC == 0x5545000c &&
               UCCLEP_DISPATCH_OUTPUTS_MAGIC == 0x5545000d && UCCLEP_COMBINE_INPUTS_MAGIC == 0x5545000e &&
               UCCLEP_COMBINE_OUTPUTS_MAGIC == 0x5545000f && UCCLEP_DISPATCH_CONFIG_MAGIC == 0x55450010 &&
-              UCCLEP_COMBINE_CONFIG_MAGIC == 0x55450011);
+              UCCLEP_COMBINE_CONFIG_MAGIC == 0x55450011 && UCCLEP_TILES_MAGIC == 0x55450015);
 
 template <class T>
 void check_init(T object, unsigned magic) {
@@ -231,6 +245,7 @@ TEST_CASE("C50 INIT macros in C++ set size and magic, and device_index of the co
   check_init(UCCLEP_COMBINE_OUTPUTS_INIT, UCCLEP_COMBINE_OUTPUTS_MAGIC);
   check_init(UCCLEP_DISPATCH_CONFIG_INIT, UCCLEP_DISPATCH_CONFIG_MAGIC);
   check_init(UCCLEP_COMBINE_CONFIG_INIT, UCCLEP_COMBINE_CONFIG_MAGIC);
+  check_init(UCCLEP_TILES_INIT, UCCLEP_TILES_MAGIC);
 
   const ucclEpCommConfig_t config = UCCLEP_COMM_CONFIG_INIT;
   CHECK(config.device == UCCLEP_DEVICE_AUTO);

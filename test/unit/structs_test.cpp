@@ -74,6 +74,7 @@ TEST_CASE("C50 the first released sizes stay", "[structs]") {
   check_first_form<ucclEpCombineOutputs_t>();
   check_first_form<ucclEpDispatchConfig_t>();
   check_first_form<ucclEpCombineConfig_t>();
+  check_first_form<ucclEpTiles_t>();
 }
 
 TEST_CASE("A NULL config or counters struct means its INIT value", "[structs]") {

@@ -4,4 +4,5 @@
 #include "initiated_kernels.cpp"
 #include "initiated_more_kernels.cpp"
 #include "room_kernels.cpp"
+#include "tile_kernels.cpp"
 #include "whole_kernels.cpp"

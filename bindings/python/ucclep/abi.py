@@ -140,6 +140,12 @@ class CombineConfig(Struct):
     _fields_ = [("send_only", c_int), ("pass_", c_int), ("num_sms", c_int)]
 
 
+class Tiles(Struct):
+    MAGIC = 0x55450015
+    _fields_ = [*_pointers("tile_ready", "tile_done", "rows_final", "tile_expert", "first_row", "src_info", "weights",
+                           "row_at", "scales_at"), ("capacity", c_int64), ("tiles", c_int64)]
+
+
 _pointer = c_void_p
 _out = POINTER(c_void_p)
 _stream = c_void_p
@@ -193,6 +199,7 @@ FUNCTIONS = {
     "ucclEpHandleDestroy": [_pointer],
     "ucclEpHandleUpdate": [_pointer, TensorPointer, POINTER(Counters), _stream],
     "ucclEpHandleWaitCounts": [_pointer, POINTER(c_int64), POINTER(c_int64)],
+    "ucclEpHandleGetTiles": [_pointer, POINTER(Tiles)],
     "ucclEpDispatch": [_pointer, POINTER(DispatchInputs), POINTER(DispatchOutputs), POINTER(DispatchConfig), _stream],
     "ucclEpCombine": [_pointer, POINTER(CombineInputs), POINTER(CombineOutputs), POINTER(CombineConfig), _stream],
     "ucclEpComplete": [_pointer, _stream],

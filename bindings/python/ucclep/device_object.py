@@ -17,7 +17,7 @@ from .lifetime import LibraryObject
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
 
-ABI = 34  # UCCLEP_DEVICE_ABI
+ABI = 35  # UCCLEP_DEVICE_ABI
 
 
 class DeviceObject(ctypes.Structure):
@@ -37,7 +37,7 @@ class DeviceGroup(DeviceObject):
 
 class DeviceHandle(DeviceObject):
     MAGIC = 0x55450013
-    _fields_ = [("unused", c_uint), ("group", DeviceGroup), ("rest", c_uint64 * 39)]
+    _fields_ = [("unused", c_uint), ("group", DeviceGroup), ("rest", c_uint64 * 55)]
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,11 +21,12 @@ class Mode(IntEnum):
 
 
 class Layout(IntEnum):
-    """How received rows lie: LL has EXPERT_MAJOR and RANK_MAJOR, HT EXPERT_MAJOR and FLAT."""
+    """How received rows lie: LL has EXPERT_MAJOR, RANK_MAJOR and TILES, HT EXPERT_MAJOR and FLAT."""
 
     EXPERT_MAJOR = 1
     RANK_MAJOR = 2
     FLAT = 3
+    TILES = 4
 
 
 class ExpertIds(IntEnum):

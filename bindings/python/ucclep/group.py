@@ -66,9 +66,10 @@ class Group(OnDevice):
         return self.comm.device_slots
 
     def handle(self, layout: Layout, mode: Mode = Mode.AUTO, *, expert_alignment: int = 0,
-               expert_ids: ExpertIds = ExpertIds.LOCAL, waves: int = 1, memory: Any = None) -> Handle:
+               expert_ids: ExpertIds = ExpertIds.LOCAL, waves: int = 1, tile_rows: int = 0,
+               memory: Any = None) -> Handle:
         """A routing decision on this group; `memory` is a uint8 tensor of handle_mem_size() bytes, or None. waves: see
-        Handle.by_waves()."""
+        Handle.by_waves(); tile_rows: of a handle of TILES, see Handle.tiles()."""
         from .handle import Handle
         while self.alive and self.dropped:
             pointer, address = self.dropped.popleft()
@@ -76,12 +77,14 @@ class Group(OnDevice):
             if address is not None:
                 self.comm.device_slots.free.append(address)
         config = abi.HandleConfig(mode=mode, layout=layout, expert_alignment=expert_alignment, expert_ids=expert_ids,
-                                  waves=waves)
+                                  waves=waves, tile_rows=tile_rows)
         return Handle(self, config, memory)
 
-    def handle_mem_size(self, layout: Layout, mode: Mode = Mode.AUTO, expert_alignment: int = 0, waves: int = 1) -> int:
+    def handle_mem_size(self, layout: Layout, mode: Mode = Mode.AUTO, expert_alignment: int = 0, waves: int = 1,
+                        tile_rows: int = 0) -> int:
         """Bytes of a handle's `memory`."""
-        config = abi.HandleConfig(mode=mode, layout=layout, expert_alignment=expert_alignment, waves=waves)
+        config = abi.HandleConfig(mode=mode, layout=layout, expert_alignment=expert_alignment, waves=waves,
+                                  tile_rows=tile_rows)
         size = ctypes.c_size_t()
         check(lib.ucclEpHandleMemSize(self.pointer, ctypes.byref(config), ctypes.byref(size)))
         return size.value

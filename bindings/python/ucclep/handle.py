@@ -163,6 +163,12 @@ class Handle(OnDevice):
                 self.wave_done(wave, stream)
         self.complete(stream)
 
+    def tiles(self) -> abi.Tiles:
+        """Of a handle of TILES, the addresses of its words in device memory (ucclEpTiles_t), for kernels. They stay."""
+        tiles = abi.Tiles()
+        check(lib.ucclEpHandleGetTiles(self.pointer, byref(tiles)))
+        return tiles
+
     def _device_slots(self) -> Slots:
         return self._comm.device_slots
 

@@ -37,7 +37,7 @@ void check_config(const ucclEpHandleConfig_t& config) {
   if (config.mode < UCCLEP_MODE_AUTO || config.mode > UCCLEP_MODE_HT) {
     fail(ucclEpInvalidArgument, "config.mode is {}, expected one of UCCLEP_MODE_*", config.mode);
   }
-  if (config.layout < UCCLEP_LAYOUT_EXPERT_MAJOR || config.layout > UCCLEP_LAYOUT_FLAT) {
+  if (config.layout < UCCLEP_LAYOUT_EXPERT_MAJOR || config.layout > UCCLEP_LAYOUT_TILES) {
     fail(ucclEpInvalidArgument, "config.layout is {}, expected one of UCCLEP_LAYOUT_*", config.layout);
   }
   if (config.expert_ids != UCCLEP_EXPERT_IDS_LOCAL && config.expert_ids != UCCLEP_EXPERT_IDS_GLOBAL) {
@@ -49,14 +49,39 @@ void check_config(const ucclEpHandleConfig_t& config) {
     fail(ucclEpInvalidArgument, "config.expert_alignment is {}, expected a power of two up to {}, or 0", alignment,
          max);
   }
-  if (config.tile_rows != 0) {
-    fail(ucclEpNotSupported, "config.tile_rows is {}, but this version has no tiles: leave it 0", config.tile_rows);
-  }
   if (config.waves < 0 || config.waves > static_cast<int>(max_waves)) {
     fail(ucclEpInvalidArgument, "config.waves is {}, expected 0 to {}", config.waves, max_waves);
   }
   if (config.waves > 1 && config.layout != UCCLEP_LAYOUT_EXPERT_MAJOR) {
     fail(ucclEpInvalidArgument, "config.waves is {}, but waves are only supported with EXPERT_MAJOR", config.waves);
+  }
+}
+
+constexpr int default_tile_rows = 128, min_tile_rows = 16, max_tile_rows = 256;
+
+void check_tiles(const ucclEpGroup& group, int mode, const ucclEpHandleConfig_t& config) {
+  const int rows = config.tile_rows;
+  if (config.layout != UCCLEP_LAYOUT_TILES) {
+    if (rows == 0) return;
+    fail(ucclEpInvalidArgument, "config.tile_rows is {}, but only UCCLEP_LAYOUT_TILES has tiles: leave it 0", rows);
+  }
+  if (rows != 0 &&
+      (rows < min_tile_rows || rows > max_tile_rows || !std::has_single_bit(static_cast<unsigned>(rows)))) {
+    fail(ucclEpInvalidArgument, "config.tile_rows is {}, expected a power of two from {} to {}, or 0, which is {}",
+         rows, min_tile_rows, max_tile_rows, default_tile_rows);
+  }
+  if (config.expert_alignment != 0) {
+    fail(ucclEpInvalidArgument, "config.expert_alignment is {}, but with TILES it must be 0: an expert has whole tiles",
+         config.expert_alignment);
+  }
+  if (mode == UCCLEP_MODE_HT) {
+    fail(ucclEpNotSupported,
+         "config.layout is TILES, which this version has in LL mode only: set config.mode to UCCLEP_MODE_LL, or use "
+         "EXPERT_MAJOR");
+  }
+  if (group.mask_words || group.shape().networked != 0) {
+    fail(ucclEpNotSupported, "config.layout is TILES, which this version does not have in groups {}: use EXPERT_MAJOR",
+         group.mask_words ? "with enable_mask" : "whose ranks are in several domains");
   }
 }
 
@@ -82,7 +107,7 @@ void check_layout(int mode, const ucclEpHandleConfig_t& config) {
   const bool low_latency = mode == UCCLEP_MODE_LL;
   if (config.layout == (low_latency ? UCCLEP_LAYOUT_FLAT : UCCLEP_LAYOUT_RANK_MAJOR)) {
     fail(ucclEpNotSupported,
-         "layout {} is not one of {} mode: LL has EXPERT_MAJOR and RANK_MAJOR, HT EXPERT_MAJOR and FLAT",
+         "layout {} is not one of {} mode: LL has EXPERT_MAJOR, RANK_MAJOR and TILES, HT EXPERT_MAJOR and FLAT",
          low_latency ? "FLAT" : "RANK_MAJOR", low_latency ? "LL" : "HT");
   }
   if (config.expert_alignment > 1 && (low_latency || config.layout != UCCLEP_LAYOUT_EXPERT_MAJOR)) {
@@ -94,8 +119,9 @@ void check_layout(int mode, const ucclEpHandleConfig_t& config) {
 // Which handles may continue with a routing that memory holds: those of the group with these settings. Never 0.
 uint32_t stamp_of(const ucclEpGroup& group, const HandleView& view) {
   uint64_t hash = group.serial;
-  for (const uint64_t setting : {uint64_t(view.mode), uint64_t(view.layout), uint64_t(view.expert_ids),
-                                 uint64_t{view.expert_alignment}, uint64_t{view.tokens}, uint64_t{view.waves}}) {
+  for (const uint64_t setting :
+       {uint64_t(view.mode), uint64_t(view.layout), uint64_t(view.expert_ids), uint64_t{view.expert_alignment},
+        uint64_t{view.tokens}, uint64_t{view.waves}, uint64_t{view.tile_rows}}) {
     hash = (hash ^ setting) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 32;
   }
@@ -107,6 +133,7 @@ HandleView settings_of(const ucclEpGroup& group, const ucclEpHandleConfig_t& con
   check_config(config);
   const int mode = resolved_mode(config.mode, config.layout, group.config);
   check_layout(mode, config);
+  check_tiles(group, mode, config);
   HandleView d{};
   d.mode = mode;
   d.layout = config.layout;
@@ -115,7 +142,10 @@ HandleView settings_of(const ucclEpGroup& group, const ucclEpHandleConfig_t& con
   d.waves = static_cast<uint32_t>(std::max(1, config.waves));
   d.tokens = max_tokens_of(group, mode, config.max_tokens);
   d.rounds = mode == UCCLEP_MODE_LL ? 1 : rounds_of(group.shape(), d.tokens);
-  d.offsets = HandleLayout::of(group.shape(), d.tokens, mode == UCCLEP_MODE_LL, d.waves);
+  if (d.layout == UCCLEP_LAYOUT_TILES) {
+    d.tile_rows = static_cast<uint32_t>(config.tile_rows != 0 ? config.tile_rows : default_tile_rows);
+  }
+  d.offsets = HandleLayout::of(group.shape(), d.tokens, mode == UCCLEP_MODE_LL, d.waves, d.tile_rows);
   d.stamp = stamp_of(group, d);
   return d;
 }
@@ -179,6 +209,7 @@ ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& con
     handle->routing = std::make_shared<KnownRouting>();
     handle->routing->counts = counts;
   }
+  if (d.tile_rows != 0) handle->service = std::make_shared<TileService>(*group.comm->device);
   handle->enlist(ObjectKind::handle, group.comm);
   group.handles.push_back(handle.get());
   return handle.release();
@@ -299,10 +330,36 @@ ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* 
     if (h.memory.data() == nullptr) {
       fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");
     }
+    if (h.device.tile_rows != 0) {
+      fail(ucclEpNotSupported, "the handle has tiles, with which user kernels of this version begin no operation");
+    }
     check_device_struct(out);
     char* const copies = copies_for(h);
     out->group = h.group->device;
     out->view = h.device;
     out->copies = copies;
+  });
+}
+
+ucclEpResult_t ucclEpHandleGetTiles(ucclEpHandle_t handle, ucclEpTiles_t* out) {
+  return guarded("ucclEpHandleGetTiles", handle, [&] {
+    const HandleView& view = usable(handle).device;
+    check_out_struct(out, "out");
+    if (view.tile_rows == 0) fail(ucclEpInvalidUsage, "the handle has no tiles: create it with UCCLEP_LAYOUT_TILES");
+    const TileLayout& at = view.offsets.tiles;
+    const auto words = [&]<class T>(T*& field, uint64_t offset) { field = reinterpret_cast<T*>(view.memory + offset); };
+    ucclEpTiles_t tiles = UCCLEP_TILES_INIT;
+    words(tiles.tile_ready, at.ready);
+    words(tiles.tile_done, at.done);
+    words(tiles.rows_final, at.final);
+    words(tiles.tile_expert, at.experts);
+    words(tiles.first_row, at.first_row);
+    words(tiles.src_info, at.src_info);
+    words(tiles.weights, at.weights);
+    words(tiles.row_at, at.row_at);
+    words(tiles.scales_at, at.scales_at);
+    tiles.tiles = static_cast<int64_t>(at.tiles);
+    tiles.capacity = tiles.tiles * view.tile_rows;
+    write_struct(out, tiles, "out");
   });
 }

@@ -70,6 +70,8 @@ inline constexpr StructInfo struct_info<ucclEpDispatchConfig_t>{
 template <>
 inline constexpr StructInfo struct_info<ucclEpCombineConfig_t>{"UCCLEP_COMBINE_CONFIG_INIT",
                                                                UCCLEP_COMBINE_CONFIG_MAGIC, 20, NullStruct::means_init};
+template <>
+inline constexpr StructInfo struct_info<ucclEpTiles_t>{"UCCLEP_TILES_INIT", UCCLEP_TILES_MAGIC, 96};
 
 namespace detail {
 void check_struct_magic(const void* object, const StructInfo& info, const char* name);

@@ -148,6 +148,11 @@ std::string message(const ErrorRecord& r, int rank) {
       return fmt::format("{} {}: a header of rank {} {}: that rank's memory is corrupt, or something else writes to it",
                          operation, r.epoch, r.peer, wrong);
     }
+    case Phase::rows:
+      return fmt::format(
+          "{} {}: rank {} received {} rows of an expert, but headers of the sources announced {}: a rank's memory is "
+          "corrupt, or something else writes to it",
+          operation, r.epoch, rank, r.got, r.expected);
     case Phase::offer:
       return fmt::format(
           "{} {}: rank {} exposes a tensor that begins at byte {} of a window and goes beyond its {} bytes: that "

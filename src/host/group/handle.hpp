@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "host/group/group.hpp"
+#include "host/group/tile_service.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/views.hpp"
 
@@ -61,6 +62,7 @@ struct ucclEpHandle : ucclep::LiveObject {
   ucclep::HandleView device{};  // what kernels get
   ucclep::Workspace memory;     // empty: the caller's
   std::shared_ptr<ucclep::KnownRouting> routing;
+  std::shared_ptr<ucclep::TileService> service;    // of one with tiles
   std::shared_ptr<ucclep::HostCounts> new_counts;  // on the caller's memory, until it is filled through this handle
 
   static constexpr int64_t tokens_unknown = -1;  // the dispatch was device-initiated

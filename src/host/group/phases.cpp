@@ -133,8 +133,9 @@ void check_nothing_pending(const ucclEpHandle& handle) {
   }
 }
 
-void check_in_flight(const ucclEpHandle& handle, Kind kind) {
-  const bool beside_dispatch = kind == Kind::combine && handle.device.waves > 1 && !pending_of(handle, Kind::combine);
+void check_in_flight(const ucclEpHandle& handle, Kind kind, bool send_only) {
+  const bool may_be_beside = handle.device.waves > 1 || (handle.device.tile_rows != 0 && !send_only);
+  const bool beside_dispatch = kind == Kind::combine && may_be_beside && !pending_of(handle, Kind::combine);
   if (!beside_dispatch) check_nothing_pending(handle);
   const ucclEpGroup& group = *handle.group;
   const auto oldest = std::ranges::find(group.pending_operations, kind, &ucclEpGroup::PendingOperation::kind);
@@ -164,8 +165,9 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
 Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool device_initiated) {
   if (device_initiated) return Schedule::receive_phase;
   if (send_only != 0) return Schedule::send_phase;
-  const bool in_waves = kind == Kind::dispatch && handle.low_latency() && parts_of(handle) > 1;
-  return in_waves || (handle.group->mask_words && !handle.low_latency()) ? Schedule::in_phases : Schedule::whole;
+  const bool tiles = handle.device.tile_rows != 0,
+             in_phases = kind == Kind::dispatch && handle.low_latency() && (parts_of(handle) > 1 || tiles);
+  return in_phases || (handle.group->mask_words && !handle.low_latency()) ? Schedule::in_phases : Schedule::whole;
 }
 
 void check_one_launch(const ucclEpHandle& handle, Schedule schedule) {

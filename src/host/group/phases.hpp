@@ -9,8 +9,9 @@
 
 namespace ucclep {
 
-// Of a call that begins an operation: the handle has none pending, and the group a slot for one more.
-void check_in_flight(const ucclEpHandle& handle, Kind kind);
+// Of a call that begins an operation: the handle has none pending, or a dispatch beside which this may begin, and the
+// group a slot for one more.
+void check_in_flight(const ucclEpHandle& handle, Kind kind, bool send_only);
 // Of any other call that changes the handle.
 void check_nothing_pending(const ucclEpHandle& handle);
 
@@ -82,13 +83,35 @@ void launch_all(ucclEpGroup& group, const Kernel& kernel, const Kernel& repair, 
   launch_repaired(group, kernel, repair, shape, args, stream);
 }
 
+// A dispatch of tiles that is pending is received beside what the stream has next. What ends it is a launch that waits
+// for nobody.
+template <class Args>
+PendingReceive::Launch serve_tiles(ucclEpHandle& handle, const Kernel& kernel, const LaunchShape& shape, Args args,
+                                   ucclEpStream_t stream) {
+  ucclEpGroup& group = *handle.group;
+  TileService& service = *handle.service;
+  args.waves = tile_launch::receives;
+  launch(group, kernel, shape, args, service.fork(stream));
+  service.ended();
+  const auto* const state =
+      reinterpret_cast<const TileState*>(handle.device.memory + handle.device.offsets.tiles.state);
+  launch(group, kernels::await_tiles, LaunchShape{1, group.comm->traits.wave, 0},
+         TileGateArgs{&state->resident, shape.grid, group.device.abort_word}, stream);
+  args.waves = tile_launch::joins;
+  return [&group, kernel, shape, args, served = handle.service](ucclEpStream_t on, const WaveRange&) {
+    served->join(on);
+    launch(group, kernel, LaunchShape{1, shape.block, shape.shared_bytes}, args, on);
+  };
+}
+
 template <class Args>
 void launch_operation(ucclEpHandle& handle, Kind kind, Schedule schedule, const OperationKernels& kernels,
                       const LaunchShape& shape, const Args& args, ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
   const Kernel& repair = repair_of(handle, kind);
   const Kernel& later = schedule == Schedule::held_back ? kernels.whole : kernels.receive;
-  const auto receive = [&group, &repair, kernel = later, shape, args](ucclEpStream_t on, const WaveRange& waves) {
+  PendingReceive::Launch receive = [&group, &repair, kernel = later, shape, args](ucclEpStream_t on,
+                                                                                  const WaveRange& waves) {
     Args part = args;
     part.waves = waves;
     launch_all(group, kernel, repair, shape, part, on);
@@ -101,11 +124,13 @@ void launch_operation(ucclEpHandle& handle, Kind kind, Schedule schedule, const 
   if (schedule == Schedule::whole) launch_all(group, kernels.whole, repair, shape, args, stream);
   if (schedule == Schedule::in_phases || (schedule == Schedule::send_phase && !in_waves))
     launch(group, kernels.send, shape, args, stream);
+  if (schedule == Schedule::send_phase && kind == Kind::dispatch && handle.service)
+    receive = serve_tiles(handle, kernels.receive, shape, args, stream);
   if (schedule == Schedule::in_phases || schedule == Schedule::receive_phase) receive(stream, {});
   note_capture(handle, stream);
   note_operation(handle, kind);
   if (schedule == Schedule::send_phase || schedule == Schedule::held_back)
-    keep_receive_phase(handle, kind, receive, stream, std::move(send));
+    keep_receive_phase(handle, kind, std::move(receive), stream, std::move(send));
 }
 
 // The handle is about to go. What is pending keeps its slot, and no later operation gets it; a capture without

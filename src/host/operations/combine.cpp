@@ -35,8 +35,7 @@ TensorView check_tokens(const ucclEpHandle& handle, const ucclEpTensor_t* tensor
     tokens.shape(
         {exactly(shape.ranks, "ranks"), exactly(handle.max_tokens(), "B, the group's maximum of LL tokens"), hidden});
   } else {
-    tokens.shape({exactly(shape.local_experts(), "local experts"),
-                  exactly(shape.ranks * handle.max_tokens(), "ranks * B"), hidden});
+    tokens.shape({exactly(shape.local_experts(), "local experts"), slab_rows(handle), hidden});
   }
   tokens.token_rows();
   return tokens;
@@ -61,6 +60,10 @@ View check_token_tensor(const ucclEpHandle& handle, const TensorView& tensor, co
 View check_late_weights(const ucclEpHandle& handle, const ucclEpCombineInputs_t& inputs) {
   const bool weighted = handle.low_latency() && handle.device.layout == UCCLEP_LAYOUT_EXPERT_MAJOR;
   TensorView weights = optional_tensor(inputs.topk_weights, "inputs.topk_weights");
+  if (weights.given() && handle.device.tile_rows != 0) {
+    fail(ucclEpInvalidArgument,
+         "inputs.topk_weights must be NULL: with TILES weights come with dispatch, and combine applies them");
+  }
   if (weights.given() && !weighted) {
     fail(ucclEpInvalidArgument,
          "inputs.topk_weights must be NULL: only LL EXPERT_MAJOR applies weights; weight the rows before combine");
@@ -89,8 +92,7 @@ void check_weight_rows(const ucclEpHandle& handle, const ucclEpCombineInputs_t& 
   TensorView rows = optional_tensor(inputs.topk_weights, "inputs.topk_weights");
   rows.dtype({ucclEpFloat32});
   if (handle.low_latency()) {
-    rows.shape(
-        {exactly(shape.local_experts(), "local experts"), exactly(shape.ranks * handle.max_tokens(), "ranks * B")});
+    rows.shape({exactly(shape.local_experts(), "local experts"), slab_rows(handle)});
   } else if (handle.device.layout == UCCLEP_LAYOUT_FLAT) {
     rows.shape({exactly(handle.routing->output_rows, "rows of the tensor that dispatch filled"), k});
   } else {
@@ -225,7 +227,8 @@ CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
   args.wait_ns = view_of(wait_ns);
   args.zones = zones_of(handle);
   args.ranked = handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR;
-  args.weighted = args.zones == Zones::slabs && !call.backward();
+  const bool given = handle.routing->weights_given || args.late_weights;  // of tiles there may be none
+  args.weighted = args.zones == Zones::slabs && given && !call.backward();
   args.row_bytes = static_cast<uint32_t>(row_bytes);
   args.ranks = Divisor(group.shape().ranks);
   args.batches = Divisor(static_cast<uint32_t>(ceil_div(args.row_bytes, line_batch_bytes)));

@@ -33,7 +33,8 @@ OperationKernels kernels_of(const DispatchCall& call, bool small) {
                          : !call.in_lines()         ? ll_dispatch
                          : call.shape().masked != 0 ? ll_dispatch_lines_masked
                                                     : ll_dispatch_lines;
-  return {pick(whole), pick(ll_send_dispatch), pick(ll_complete_dispatch)};
+  const ByQuant& receive = call.handle.device.tile_rows != 0 ? ll_complete_tiles : ll_complete_dispatch;
+  return {pick(whole), pick(ll_send_dispatch), pick(receive)};
 }
 
 template <class Args>

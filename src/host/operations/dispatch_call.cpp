@@ -54,6 +54,11 @@ void check_routing(DispatchCall& call) {
   if (handle.routing->tokens == ucclEpHandle::tokens_unknown) {
     fail(ucclEpInvalidUsage, "the handle's routing came from a device-initiated dispatch: give inputs.topk_idx");
   }
+  if (call.backward() && handle.device.tile_rows != 0 && !handle.routing->dispatched) {
+    fail(ucclEpInvalidUsage,
+         "the handle has no forward dispatch since its last ucclEpHandleUpdate: with TILES a backward pass uses its "
+         "places, so call ucclEpDispatch with UCCLEP_PASS_FORWARD first");
+  }
   call.num_tokens = handle.routing->tokens;
   call.top_k = handle.routing->top_k;
 }
@@ -88,7 +93,7 @@ LeadingDims leading_dims(const DispatchCall& call) {
   if (call.handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR) {
     return {true, exactly(shape.ranks, "ranks"), exactly(b, "B, the group's maximum of LL tokens")};
   }
-  return {true, exactly(shape.local_experts(), "local experts"), exactly(shape.ranks * b, "ranks * B")};
+  return {true, exactly(shape.local_experts(), "local experts"), slab_rows(call.handle)};
 }
 
 void check_shape(const TensorView& t, const LeadingDims& lead, std::initializer_list<SizeRule> rest) {

@@ -61,8 +61,14 @@ TensorView checked_topk_idx(const ucclEpTensor_t* tensor, const char* name, int6
 }
 
 Zones zones_of(const ucclEpHandle& handle) {
-  if (handle.device.layout != UCCLEP_LAYOUT_EXPERT_MAJOR) return Zones::sources;
+  if (handle.device.layout != UCCLEP_LAYOUT_EXPERT_MAJOR && handle.device.tile_rows == 0) return Zones::sources;
   return handle.low_latency() ? Zones::slabs : Zones::experts;
+}
+
+SizeRule slab_rows(const ucclEpHandle& handle) {
+  const int64_t rows = handle.group->shape().ranks * handle.max_tokens();
+  if (handle.device.tile_rows == 0) return exactly(rows, "ranks * B");
+  return exactly(static_cast<int64_t>(handle.device.offsets.tiles.slab), "ranks * B, rounded up to tile_rows");
 }
 
 int64_t rows_kept(const ucclEpHandle& handle, int64_t rows) {
@@ -80,7 +86,7 @@ Settings handle_settings(const ucclEpHandle& handle, int top_k) {
 }
 
 void check_operation(const ucclEpHandle& handle, Kind kind, int send_only, int pass, int num_sms) {
-  check_in_flight(handle, kind);
+  check_in_flight(handle, kind, send_only != 0);
   if (send_only != 0 && send_only != 1)
     fail(ucclEpInvalidArgument, "config.send_only is {}, expected 0 or 1", send_only);
   if (pass != UCCLEP_PASS_FORWARD && pass != UCCLEP_PASS_BACKWARD) {

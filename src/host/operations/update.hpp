@@ -13,6 +13,8 @@ RoutingInput routing_input(const TensorView& topk_idx);
 RoutingInput kept_routing(const ucclEpHandle& handle);  // LL: the ids of the last Update
 
 Zones zones_of(const ucclEpHandle& handle);
+// LL: rows of an expert in a tensor of received rows.
+SizeRule slab_rows(const ucclEpHandle& handle);
 
 // HT: of so many rows those that the group keeps.
 int64_t rows_kept(const ucclEpHandle& handle, int64_t rows);

@@ -96,6 +96,20 @@ UCCLEP_HD constexpr bool is_small_batch(const LlDispatchArgs& args, uint32_t blo
          (wire.scale_count == 0 || wire.batch_scale_bytes != 0) && 2 * parts <= uint64_t{blocks} * warps;
 }
 
+// Which launches a receive phase of tiles has: `whole` is both of the others.
+// receives: of a dispatch in phases, beside what else the group does. It touches no word of the group.
+// joins: after it, in the order of the group's operations.
+namespace tile_launch {
+inline constexpr WaveRange whole{}, receives{1, 0, 0}, joins{1, 1, 1};
+}
+
+// A launch that goes on when the blocks of another one, which receives tiles, have begun.
+struct TileGateArgs {
+  const uint32_t* resident;    // how many have
+  uint32_t blocks;             // of that launch
+  const uint32_t* abort_word;  // of the group
+};
+
 struct LlUpdateArgs {
   ucclEpDeviceGroup group;
   HandleView handle;

@@ -39,6 +39,23 @@ struct TokenSetShape {
   UCCLEP_HD constexpr uint64_t bytes(const GroupShape& shape) const { return bytes_of(shape, tokens); }
 };
 
+// Where a handle has the words of its tiles (ucclEpTiles_t), and what its kernels keep to write them. Rows of an expert
+// lie in a slab of whole tiles.
+struct TileLayout {
+  uint64_t slab, tiles;                           // rows of an expert; tiles of all
+  uint64_t ready, done, experts;                  // u32, u32, i32 [tiles]
+  uint64_t final, first_row;                      // i32, i64 [L]
+  uint64_t src_info, weights, row_at, scales_at;  // i64, f32, u64, u64 [L * slab]
+  uint64_t taken, expected;  // u32 [L] places given to rows; rows that come of sources whose counts are known
+  uint64_t arrived;          // u32 [tiles] rows that are here, and those that will never be
+  uint64_t state;            // TileState
+};
+struct TileState {
+  uint32_t resident;  // blocks that receive and have begun
+  uint32_t closed;    // sources whose counts are known
+  uint32_t left;      // blocks that have received all of theirs
+};
+
 // A handle's device memory. B is what an operation has at most, C its chunks.
 struct HandleLayout {
   uint64_t copies_in;  // u32 [R][B] how many of `copies` there are so far; LL
@@ -78,6 +95,7 @@ struct HandleLayout {
   uint64_t weights;    // f32 [B][K] what the rows of the dispatch were given
   uint64_t row_homes;  // u32 [L][R * B] of a row in a slab: source rank * B + place
   uint64_t copies;     // const char* [R][B][K] copies of a received row that combine was given, experts ascending
+  TileLayout tiles;    // of a handle that has some
   uint64_t bytes;
 
   static constexpr uint32_t max_warps = 16, meta_scratch = 512;
@@ -88,8 +106,8 @@ struct HandleLayout {
     return rounds == 1 ? tokens : uint64_t{rounds} * s.ht_tokens;
   }
 
-  static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens, bool low_latency,
-                                             uint32_t waves = 1) {
+  static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens, bool low_latency, uint32_t waves = 1,
+                                             uint32_t tile_rows = 0) {
     constexpr uint64_t unit = 128;
     const uint64_t columns = uint64_t{s.ranks} + s.experts + s.nodes.nodes;
     const uint64_t nodes = low_latency ? 0 : s.nodes.nodes, blocks = low_latency ? 0 : s.nodes.blocks();
@@ -136,6 +154,25 @@ struct HandleLayout {
       h.weights = take(4 * tokens * s.top_k);
       h.row_homes = take(4 * tokens * s.experts);
       h.copies = take(8 * tokens * s.ranks * s.top_k);
+    }
+    if (tile_rows != 0) {
+      TileLayout& t = h.tiles;
+      const uint64_t experts = s.local_experts();
+      t.slab = round_up(tokens * s.ranks, tile_rows);
+      t.tiles = experts * t.slab / tile_rows;
+      t.ready = take(4 * t.tiles);
+      t.done = take(4 * t.tiles);
+      t.experts = take(4 * t.tiles);
+      t.final = take(4 * experts);
+      t.first_row = take(8 * experts);
+      t.src_info = take(8 * experts * t.slab);
+      t.weights = take(4 * experts * t.slab);
+      t.row_at = take(8 * experts * t.slab);
+      t.scales_at = take(8 * experts * t.slab);
+      t.taken = take(4 * experts);
+      t.expected = take(4 * experts);
+      t.arrived = take(4 * t.tiles);
+      t.state = take(sizeof(TileState));
     }
     h.bytes = at;
     return h;

@@ -179,6 +179,7 @@ struct HandleView {
   uint32_t rounds;                    // of an operation of HT, at most
   uint32_t stamp;                     // HandleState::updated of its routings
   uint32_t waves;                     // that its config says, 1 or more
+  uint32_t tile_rows;                 // 0: it has no tiles
   char* memory;                       // HandleState first
   HandleLayout offsets;
 };
@@ -186,7 +187,7 @@ struct HandleView {
 struct NetworkView;  // layout/network_view.hpp
 struct GroupMasks;   // layout/masks.hpp
 
-inline constexpr unsigned device_abi = 34;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 35;  // changes with any of the structs below
 
 }  // namespace ucclep
 

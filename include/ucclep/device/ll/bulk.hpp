@@ -4,6 +4,8 @@
 //
 // Floor: rows to peers * row bytes / link bandwidth, one fence and one flight of a flag.
 #pragma once
+#include <type_traits>
+
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/views.hpp"
@@ -177,10 +179,10 @@ struct BulkPath<ByWindows> {
   }
 };
 
-// Warp verb: a row in BULK form, from its landing slot to its experts.
-template <class Wire>
+// Warp verb: a row in BULK form, from its landing slot to its experts. way: finds where a source's rows begin.
+template <class Wire, class Way>
 UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stage, const WarpUniform& source,
-                           const WarpUniform& place, const WarpUniform& index) {
+                           const WarpUniform& place, const WarpUniform& index, Way&& way) {
   if (!every_lane(BulkPath<Wire>::wait(op, args, source, index))) return false;
   acquire_then_bulk();
   const LlDispatchArgs& now = reload(args);
@@ -189,8 +191,9 @@ UCCLEP_FN bool expand_bulk(const Op& op, const LlDispatchArgs& args, Stage& stag
   const Arrival arrival{source, place, meta_token(meta)};
   const Op same = op.with(now.group);
   const Inbox inbox = BlockTables::of(stage, now).inbox;
-  const ReceivedSelection selection = BulkPath<Wire>::selection(same, inbox, meta, source, place);
-  const uint32_t base = base_of(same, inbox, now.output, source, selection);
+  ReceivedSelection selection = BulkPath<Wire>::selection(same, inbox, meta, source, place);
+  if constexpr (std::remove_reference_t<Way>::by_arrival) way.arrange(same, now, arrival, selection);
+  const uint32_t base = base_of(same, way, now.output, source, selection);
   const Target target = place_row(same, now.output, arrival, selection, base);
   note_row(same, memory_of(now), now.output, arrival, selection, target);
   deliver_row(stage, reload(args).output, row, target);

@@ -41,6 +41,7 @@
 #include "ucclep/device/rows/line.hpp"
 #include "ucclep/device/rows/quantise.hpp"
 #include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/rows/tiles.hpp"
 #include "ucclep/device/rows/wire.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -85,13 +86,14 @@ UCCLEP_FN void begin_counting(const Op& op, const LlDispatchArgs& args) {
   if (args.routing.kept) check_stamp(op, memory, memory.state()->updated);
 }
 
-// Verb of that block: from the headers to the counters of the caller, and the counts that combine needs.
+// Verb of that block: from the headers to the counters of the caller, and the counts that combine needs. wait_ns: gets
+// the time that it waits, if that is not counted elsewhere.
 template <class Wire>
-UCCLEP_FN bool count_by_tables(const Op& op, const LlDispatchArgs& args, const Stage& stage) {
+UCCLEP_FN bool count_by_tables(const Op& op, const LlDispatchArgs& args, const Stage& stage, const View& wait_ns) {
   begin_counting(op, args);
   const HandleMemory memory = memory_of(args);
-  const bool complete = receive_headers(op, BlockTables::of(stage, args).header_words(memory), args.settings,
-                                        args.counters.wait_ns, {warp_id(), block::warps()});
+  const bool complete = receive_headers(op, BlockTables::of(stage, args).header_words(memory), args.settings, wait_ns,
+                                        {warp_id(), block::warps()});
   if (!every_thread(complete)) return false;
   const LlDispatchArgs& now = reload(args);
   const HeaderWords words = BlockTables::of(stage, now).header_words(memory_of(now));
@@ -184,7 +186,8 @@ UCCLEP_FN bool expand_rows(const Op& op, const LlDispatchArgs& args, const Job& 
             !BulkPath<typename Forms::Wire>::find(same, BlockTables::of(stage, now).inbox, source, item, index)) {
           return false;
         }
-        if (!expand_bulk<typename Forms::Wire>(same, now, stage, source, item, index)) return false;
+        const Inbox inbox = BlockTables::of(stage, now).inbox;
+        if (!expand_bulk<typename Forms::Wire>(same, now, stage, source, item, index, inbox)) return false;
       }
       item -= rows;
     }
@@ -274,7 +277,8 @@ UCCLEP_FN bool receive_rows(const Op& op, const LlDispatchArgs& args, const Job&
     return receive_by_headers<Row, Forms>(op, args, job, counts_here, stage);
   } else {
     using Wire = typename Forms::Wire;
-    if (counts_here && !is_counted<Wire>(op) && !count_by_tables<Wire>(op, args, stage)) return false;
+    const bool counts = counts_here && !is_counted<Wire>(op);
+    if (counts && !count_by_tables<Wire>(op, args, stage, args.counters.wait_ns)) return false;
     if (!job.mine()) return true;
     const LlDispatchArgs& now = reload(args);
     return receive_by_tables<Row, Forms>(op.with(now.group), now, job, stage);
@@ -510,6 +514,7 @@ UCCLEP_FN void dispatch(const LlDispatchArgs& args) {
   }
   if constexpr (Forms::in_waves) {
     if (args.waves.of > 1) forget_received(memory_of(args));
+    if (args.handle.tile_rows != 0) open_tiles(memory_of(args));
   }
   const bool ok = exchange_rows<Row, Forms, phases>(op, op_state, args, stage, jobs, form);
   if constexpr (phases == Phases::send) {

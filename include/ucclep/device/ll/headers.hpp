@@ -246,7 +246,7 @@ UCCLEP_FN void place_small(const Op& op, const HandleMemory& memory, const Heade
 
 // A way to find a row, by what its source's header says.
 struct ByHeaders {
-  static constexpr bool in_waves = false;
+  static constexpr bool in_waves = false, by_arrival = false;
   const HeaderTable table;
   uint32_t token, place = 0;
 

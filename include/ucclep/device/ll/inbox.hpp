@@ -48,9 +48,10 @@ UCCLEP_FN uint32_t rows_below(uint32_t source, uint32_t expert, Counts&& counts_
 }
 
 struct Inbox {
-  HeaderFacts* facts;  // [R]
-  uint16_t* tokens;    // [R][B rounded up]: by place, which token a row that lies by token is; NULL: no table
-  uint32_t* bases;     // [R][L]: first row of a source in the slab of an expert; NULL: no table
+  static constexpr bool by_arrival = false;  // where rows lie the headers say
+  HeaderFacts* facts;                        // [R]
+  uint16_t* tokens;  // [R][B rounded up]: by place, which token a row that lies by token is; NULL: no table
+  uint32_t* bases;   // [R][L]: first row of a source in the slab of an expert; NULL: no table
 
   // Block verb, after ready_in has filled the facts: waits for what else the headers say, and fills the tables. slabs:
   // the layout has slabs, and bases matter. False: a header did not come whole. (Not all at once: so many who look for
@@ -173,7 +174,7 @@ UCCLEP_FN uint32_t base_of(const Op& op, const Way& way, const DispatchOutput& o
 // A way to find a row, by the tables: `index` is its place here. The other way is ll/headers.hpp.
 template <bool waves>
 struct ByTables {
-  static constexpr bool in_waves = waves;
+  static constexpr bool in_waves = waves, by_arrival = false;
   const Inbox inbox;
   uint32_t token, place;
 

@@ -390,7 +390,8 @@ UCCLEP_FN bool receive_part(const Op& op, const LlDispatchArgs& args, Stage& sta
   const LlDispatchArgs& now = reload(args);
   const Op at_meta = op.with(now.group);
   const Arrival arrival{source, way.place, token};
-  const ReceivedSelection selection = read_meta(now.group.shape, meta);
+  ReceivedSelection selection = read_meta(now.group.shape, meta);
+  if constexpr (Way::by_arrival) way.arrange(at_meta, now, arrival, selection);
   if constexpr (Way::in_waves) {
     if (!is_of_waves(at_meta, now.waves, selection)) {
       sync_warp();  // all lanes have read the scratch

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+// The receive phase of an LL dispatch of tiles (rows/tiles.hpp). Nobody waits for a row while others are there: each
+// lane has some rows of one source to look for, one after the other, and its warp takes those that have arrived.
+#pragma once
+#include "ucclep/device/arch/types.hpp"
+#include "ucclep/device/layout/arguments.hpp"
+#include "ucclep/device/layout/handle.hpp"
+#include "ucclep/device/layout/objects.hpp"
+#include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/trace.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/layout/window.hpp"
+#include "ucclep/device/ll/bulk.hpp"
+#include "ucclep/device/ll/dispatch.hpp"
+#include "ucclep/device/ll/inbox.hpp"
+#include "ucclep/device/ll/lines.hpp"
+#include "ucclep/device/ll/row_lines.hpp"
+#include "ucclep/device/protocol/header.hpp"
+#include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/protocol/phases.hpp"
+#include "ucclep/device/protocol/routing.hpp"
+#include "ucclep/device/rows/deliver.hpp"
+#include "ucclep/device/rows/line.hpp"
+#include "ucclep/device/rows/meta.hpp"
+#include "ucclep/device/rows/quantised_batch.hpp"
+#include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/rows/tiles.hpp"
+
+namespace UCCLEP_SIMT_NAMESPACE {
+namespace ll {
+
+// A way to find a row (as ByTables) whose places its arrival decides. In a backward pass they are those of the forward
+// dispatch before.
+struct ByArrival {
+  static constexpr bool in_waves = false, by_arrival = true;
+  static constexpr uint32_t nowhere = ~0u;
+  uint32_t token, place;
+  uint32_t expert = 0, slot = nowhere;  // of lane k's copy
+  float weight = 0;
+  bool given = false;
+
+  UCCLEP_FN ByArrival(uint32_t token, uint32_t place) : token(token), place(place) {}
+  UCCLEP_FN bool find(const Op&, uint32_t) const { return true; }
+  UCCLEP_FN uint32_t slab_base(const Op&, uint32_t, uint32_t) const { return 0; }
+
+  // Warp verb, of each part of a row: the place of lane k's copy becomes its position.
+  UCCLEP_FN void arrange(const Op& op, const LlDispatchArgs& args, const Arrival& arrival,
+                         ReceivedSelection& selection) {
+    token = arrival.token;
+    if (!given && is_mine(op, selection, expert)) {
+      const HandleMemory memory = memory_of(args);
+      const uint32_t next = fetch_add_relaxed<Scope::gpu>(Tiles{memory}.taken() + expert, 1u);
+      slot = args.settings.pass == UCCLEP_PASS_BACKWARD ? slot_before(memory, arrival.source) : next;
+      weight = selection.weight;
+    }
+    if (!given) sync_warp();  // all lanes have read the entries, before they are written again
+    given = true;
+    selection.position = slot;
+  }
+
+  // Warp verb, when the copies are written: they are known, and count.
+  UCCLEP_FN void note(const LlDispatchArgs& args, uint32_t source) const {
+    const HandleMemory memory = memory_of(args);
+    const Tiles tiles{memory};
+    if (slot >= args.output.capacity) return;
+    const uint64_t row = tiles.row(expert, slot);
+    tiles.src_info()[row] = int64_t{source} << 32 | token;
+    tiles.weights()[row] = args.settings.weights_at_dispatch != 0 ? weight : 1.0f;
+    tiles.row_at()[row] = reinterpret_cast<uint64_t>(args.output.tokens.at(expert, slot));
+    tiles.scales_at()[row] =
+        args.output.scales.data ? reinterpret_cast<uint64_t>(args.output.scales.at(expert, slot)) : 0;
+    count_rows(tiles, row / tiles.rows_of_tile(), 1);
+  }
+
+ private:
+  UCCLEP_FN uint32_t slot_before(const HandleMemory& memory, uint32_t source) const {
+    const uint32_t count = memory.recv_count(source)[place];
+    for (uint32_t i = 0; i < count && i < memory.shape.top_k; ++i) {
+      const RecvEntry& entry = memory.recv_entries(source, place)[i];
+      if (entry.expert == expert) return entry.row;
+    }
+    return nowhere;
+  }
+};
+
+// What a lane looks for: some of the rows of one source, each so many behind the other. `next` counts as rows lie, by
+// token or by place.
+struct LaneRows {
+  uint32_t source = 0, next = 0, step = 1, end = 0;
+  Form form = Form::bulk;
+  uint32_t seen = 0;                 // of the next row in LINE form, parts that are here
+  bool ended = true, known = false;  // known: the header has been read
+
+  // Lane verb: is there something for the warp to do, the header to be read or a row to be taken?
+  UCCLEP_FN bool look(const Op& op, const LlDispatchArgs& args) {
+    if (ended) return false;
+    const Packet* const header = header_packets(op, op.me(), source);
+    if (!known) {
+      for (uint32_t i = 0; i < HeaderLayout::counts; ++i) {
+        if (load_packet(header + i).epoch != op.seq) return false;
+      }
+      return true;
+    }
+    while (next < end && by_token(form)) {
+      const Packet bits = load_packet(present_packet(op, source, next / 64));
+      if (bits.epoch != op.seq) return false;
+      if ((bits.value >> next % 64 & 1) != 0) break;
+      next += step;
+    }
+    ended = next >= end;
+    return !ended && arrived(op, args);
+  }
+  UCCLEP_FN void take_header(const HeaderFacts& facts) {
+    known = true;
+    form = facts.form;
+    end = by_token(form) ? facts.tokens : facts.rows;
+  }
+  UCCLEP_FN void go_on() {
+    next += step;
+    seen = 0;
+  }
+
+ private:
+  // Lane verb: is all of the row here? Of lines it looks at the last of each part, and the warp at all of them.
+  UCCLEP_FN bool arrived(const Op& op, const LlDispatchArgs& args) {
+    if (form != Form::line) {
+      const char* const meta = op.mine() + op.group.layout.ll_meta_of(op.slot, source);
+      const MetaLayout layout = MetaLayout::of(op.group.shape.top_k);
+      const auto* const epoch = reinterpret_cast<const uint64_t*>(meta + uint64_t{next} * layout.bytes + layout.epoch);
+      return load_acquire<Scope::system>(epoch) == op.seq;
+    }
+    const WireShape& wire = args.output.wire;
+    const RowLines lines = RowLines::of(op.group.shape, wire);
+    const char* const row =
+        op.mine() + op.group.layout.ll_lines_of(op.slot, source) + uint64_t{next} * lines.all() * line_bytes;
+    const uint32_t parts = wire.batches + (scales_apart(wire) ? 2 : 1);
+    for (; seen < parts; ++seen) {
+      const char* const line = row + uint64_t{last_line(lines, wire, seen)} * line_bytes;
+      if (load_relaxed<Scope::system>(reinterpret_cast<const uint64_t*>(line + line_payload)) != op.seq) return false;
+    }
+    return true;
+  }
+  // Of the meta, of a batch, of the scales.
+  static UCCLEP_FN uint32_t last_line(const RowLines& lines, const WireShape& wire, uint32_t part) {
+    if (part == 0) return lines.meta - 1;
+    if (part > wire.batches) return lines.all() - 1;
+    const uint32_t tokens = wire.batch_tokens(part - 1), first = lines.meta + (part - 1) * LineBatch::lines;
+    if (wire.batch_scale_bytes != 0) return first + QuantisedBatch::last_line(tokens);
+    return first + (tokens + line_payload - 1) / line_payload - 1;
+  }
+};
+
+// Warp verb: the place of a row that lies by token. False: its header did not come whole.
+UCCLEP_FN bool place_of_token(const Op& op, uint32_t source, uint32_t token, uint32_t& place) {
+  bool ok = true;
+  uint32_t below = 0;
+  for (uint32_t i = lane_id(); i <= token / 64; i += wave_size) {
+    uint64_t bits = 0;
+    ok = ok && wait_packet(op, Phase::header, source, present_packet(op, source, i), bits);
+    below += static_cast<uint32_t>(count_lanes(i < token / 64 ? bits : bits & ((uint64_t{1} << token % 64) - 1)));
+  }
+  place = reduce_add(below);
+  return every_lane(ok);
+}
+
+// Warp verb: a row that is here, to the places that it gets. index: as it lies.
+template <class Row, class Forms>
+UCCLEP_FN bool take_row(const Op& op, const LlDispatchArgs& args, Stage& stage, Form form, const WarpUniform& source,
+                        const WarpUniform& index) {
+  uint32_t at = index;
+  if (by_token(form) && !place_of_token(op, source, index, at)) return false;
+  const WarpUniform place = at;
+  ByArrival way(index, place);
+  if (form == Form::line) {
+    using Span = LineSpan<Row::Lines::scaled, max_batches<Row, Forms>>;
+    const RowParts cut = RowParts::of_size(args.output.wire.batches, max_batches<Row, Forms>);
+    const WarpUniform parts = cut.count + (scales_apart(args.output.wire) ? 1 : 0);
+    for (WarpUniform part = 0; part < parts; part += 1) {
+      const LlDispatchArgs& now = reload(args);
+      if (!receive_part<Span>(op.with(now.group), now, stage, cut, {source, index, part, part == 0}, way)) return false;
+    }
+    sync_warp();
+  } else {
+    if (!expand_bulk<typename Forms::Wire>(op, args, stage, source, place, index, way)) return false;
+    bulk_wait_written();
+  }
+  way.note(reload(args), source);
+  return true;
+}
+
+// Warp verb: the counts of a source, whose header has begun to arrive. False: they did not come, or no rank can have
+// them.
+UCCLEP_FN bool expect_rows(const Op& op, const LlDispatchArgs& args, uint32_t source) {
+  const HandleMemory memory = memory_of(args);
+  const Tiles tiles{memory};
+  const uint32_t local = op.group.shape.local_experts();
+  bool ok = true;
+  for (uint32_t l = 2 * lane_id(); l < local; l += 2 * wave_size) {
+    uint64_t counts = 0;
+    ok = ok && wait_packet(op, Phase::header, source, counts_packet(op, source, l), counts);
+    if (larger_count(counts) > op.group.shape.ll_tokens) {
+      report_count(op, source, larger_count(counts), op.group.shape.ll_tokens);
+      ok = false;
+    }
+    fetch_add_relaxed<Scope::gpu>(tiles.expected() + l, static_cast<uint32_t>(counts));
+    if (l + 1 < local) fetch_add_relaxed<Scope::gpu>(tiles.expected() + l + 1, static_cast<uint32_t>(counts >> 32));
+  }
+  if (!every_lane(ok)) return false;
+  sync_warp();
+  const bool all = lane_id() == 0 && source_closed(tiles);
+  sync_warp();
+  if (ballot(all) != 0) close_tiles(tiles);
+  return true;
+}
+
+// Verb of the warps of the grid: all rows, as they arrive. Lanes share out the sources, and those of a source its rows.
+template <class Row, class Forms>
+class TileReceiver {
+ public:
+  UCCLEP_FN TileReceiver(const LlDispatchArgs& args, Stage& stage) : args_(args), stage_(stage), start_(clock_ns()) {}
+
+  UCCLEP_FN bool receive(const Op& op) {
+    const WarpUniform sets = (op.ranks() + wave_size - 1) / wave_size;  // of sources that a warp looks at together
+    for (WarpUniform set = grid_warp() % sets; set < sets; set += grid_warps()) {
+      begin(op, set, sets);
+      if (!receive_set(op)) return false;
+    }
+    return true;
+  }
+
+ private:
+  UCCLEP_FN void begin(const Op& op, uint32_t set, uint32_t sets) {
+    const uint32_t first = set * wave_size, left = op.ranks() - first, sources = left < wave_size ? left : wave_size;
+    const uint32_t lanes = wave_size / sources, source = lane_id() / lanes;
+    const uint32_t warps = grid_warps() < sets ? 1 : (grid_warps() - set + sets - 1) / sets;
+    const uint32_t warp = grid_warps() < sets ? 0 : grid_warp() / sets;
+    mine_ = {};
+    mine_.ended = source >= sources;
+    mine_.source = op.rotated(first + (mine_.ended ? 0 : source));
+    mine_.next = lane_id() % lanes * warps + warp;
+    mine_.step = lanes * warps;
+    closes_ = !mine_.ended && lane_id() % lanes == 0 && warp == source % warps;
+  }
+
+  // Warp verb: those of the lanes' sources.
+  UCCLEP_FN bool receive_set(const Op& op) {
+    for (;;) {
+      const LlDispatchArgs& now = reload(args_);
+      const Op same = op.with(now.group);
+      uint64_t here = 0;
+      uint32_t peer = 0;
+      const bool ok = wait_peer_warp(same, Phase::rows, peer, [&] {
+        here = ballot(mine_.look(same, now));
+        const uint64_t waiting = ballot(!mine_.ended);
+        if (here != 0 || waiting == 0) return true;
+        peer = broadcast(mine_.source, first_lane(waiting));
+        return false;
+      });
+      if (!ok) return false;
+      if (here == 0) return true;
+      while (here != 0) {
+        if (!take(op, first_lane(here), here)) return false;
+      }
+    }
+  }
+
+  // Warp verb: what a lane has found; of a header for all lanes of its source.
+  UCCLEP_FN bool take(const Op& op, uint32_t lane, uint64_t& here) {
+    const LlDispatchArgs& now = reload(args_);
+    const Op same = op.with(now.group);
+    const WarpUniform source = broadcast(mine_.source, lane);
+    if (broadcast(mine_.known ? 1u : 0u, lane) == 0) {
+      here &= ~ballot(mine_.source == source);
+      return take_header(same, now, source);
+    }
+    here &= here - 1;
+    const WarpUniform index = broadcast(mine_.next, lane);
+    const auto form = static_cast<Form>(broadcast(static_cast<uint32_t>(mine_.form), lane));
+    if (!take_row<Row, Forms>(same, now, stage_, form, source, index)) return false;
+    if (lane_id() == lane) mine_.go_on();
+    return true;
+  }
+
+  UCCLEP_FN bool take_header(const Op& op, const LlDispatchArgs& args, uint32_t source) {
+    HeaderFacts facts{};
+    const HeaderResult result = receive_header(op, source, args.settings, facts, nullptr);
+    if (result == HeaderResult::lost) return false;
+    if (mine_.source == source && !mine_.ended) {
+      if (result == HeaderResult::good) mine_.take_header(facts);
+      mine_.ended = result != HeaderResult::good;  // of other settings: none of its rows, and tiles stay open
+    }
+    const bool counts = closes_ && mine_.source == source;
+    if (result != HeaderResult::good || ballot(counts) == 0) return true;
+    const View& wait_ns = args.counters.wait_ns;
+    if (counts && wait_ns.data) {
+      *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start_);
+    }
+    return expect_rows(op, args, source);
+  }
+
+  const LlDispatchArgs& args_;
+  Stage& stage_;
+  const uint64_t start_;
+  LaneRows mine_{};
+  bool closes_ = false;  // this lane's warp adds up the counts of its source
+};
+
+// Verb of one block, after its rows: the counters of the caller, and what combine needs. How long headers were waited
+// for has been counted as they came.
+template <class Wire>
+UCCLEP_FN bool count_tiles(const Op& op, const LlDispatchArgs& args, const Stage& stage) {
+  if (thread_id() == 0) mark(op, Mark::headers_in);
+  return count_by_tables<Wire>(op, args, stage, View{});
+}
+
+// The receive phase, or a part of it (tile_launch).
+template <class Row, class Forms>
+UCCLEP_FN void complete_tiles(const LlDispatchArgs& args) {
+  using Wire = typename Forms::Wire;
+  Stage stage(args.piece_bytes);
+  const ReceivePhase phase = ReceivePhase::of(args, Kind::dispatch, Operation::dispatch);
+  if (!phase.any) return;
+  bool ok = phase.may_read();
+  if (args.waves.begins()) {
+    const HandleMemory memory = memory_of(args);
+    if (thread_id() == 0) fetch_add_relaxed<Scope::gpu>(&Tiles{memory}.state()->resident, 1u);
+    ok = ok && every_thread(TileReceiver<Row, Forms>(args, stage).receive(phase.op));
+    ok = ok && check_totals(phase.op, Tiles{memory});
+    if (ok && block_id() == 0) ok = count_tiles<Wire>(phase.op, args, stage);
+    if (!ok) give_up_tiles(Tiles{memory});
+  }
+  const LlDispatchArgs& now = reload(args);
+  const ReceivePhase later = ReceivePhase::of(now, Kind::dispatch, Operation::dispatch);
+  if (now.waves.ends()) {
+    later.template end<Wire>(ok);
+  } else if (!ok) {
+    bulk_wait_written();
+  }
+}
+
+}  // namespace ll
+}  // namespace UCCLEP_SIMT_NAMESPACE

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles of layout TILES: rows lie by expert in the order of their arrival, and words say which are there.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "conformance/exchange.hpp"
+#include "conformance/masked.hpp"
+#include "conformance/tiled.hpp"
+#include "support/test_env.hpp"
+#include "ucclep/device/layout/objects.hpp"
+
+namespace ucclep::test {
+namespace {
+
+// One expert of each rank has most of it, some have nothing.
+Rule hot_expert() {
+  return [](const Scenario& s, uint64_t seed, int rank, int64_t token) {
+    std::vector<int64_t> experts(static_cast<size_t>(s.top_k), -1);
+    for (size_t k = 0; k < experts.size(); ++k) {
+      const uint64_t draw = mix(seed, static_cast<uint64_t>(rank), static_cast<uint64_t>(token), k);
+      const auto expert = static_cast<int64_t>(draw % static_cast<uint64_t>(s.experts));
+      const int64_t chosen = k == 0 ? s.experts - 1 : draw % 7 == 0 ? -1 : expert / 3 * 2;
+      if (std::find(experts.begin(), experts.end(), chosen) == experts.end()) experts[k] = chosen;
+    }
+    return experts;
+  };
+}
+
+// Rows that are received on the library's stream.
+void tiles_in_phases(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
+                     const Scenario& scenario, uint64_t seed) {
+  Exchange exchange(rank, comm, scenario, seed);
+  begin_tiles(exchange, handle, stream);
+  complete_tiles(handle, stream);
+  check_tiles_and_combine(exchange, handle, stream);
+}
+
+void run_tiles(const std::vector<Scenario>& scenarios, int rounds = 2) {
+  run_each(
+      scenarios,
+      [](const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream, const Scenario& scenario,
+         uint64_t seed) {
+        round_trip(rank, comm, handle, stream, scenario, seed);
+        tiles_in_phases(rank, comm, handle, stream, scenario, seed + 100);
+      },
+      rounds);
+}
+
+TEST_CASE("tiles: rows of every expert, each once", "[tiles][process][reduced][driver][checked]") {
+  for (const int tile_rows : reduced() ? std::vector{16} : std::vector{16, 32, 64, 128, 256}) {
+    for (const int64_t hidden : {hidden_in_lines, hidden_in_bulk}) {
+      run_tiles({in_tiles({.experts = 20,
+                           .top_k = 4,
+                           .max_tokens = 21,
+                           .hidden = hidden,
+                           .any_bits = true,
+                           .biases = 1,
+                           .rule = uniform(20),
+                           .seed = 801},
+                          tile_rows)});
+    }
+  }
+}
+
+TEST_CASE("tiles: whole operations", "[tiles][process][reduced][driver][modes]") {
+  for (const int64_t hidden : {hidden_in_lines, hidden_in_bulk}) {
+    run({.layout = Layout::ll_expert_major,
+         .experts = 28,
+         .top_k = 3,
+         .max_tokens = 24,
+         .tokens = {24, 0, 17, 1},
+         .hidden = hidden,
+         .tile_rows = 32,
+         .rule = uniform(20),
+         .seed = 805},
+        2);
+  }
+}
+
+TEST_CASE("tiles: one expert has most rows, ranks have none", "[tiles][driver]") {
+  for (const int64_t hidden : {hidden_in_lines, hidden_in_bulk}) {
+    run_tiles({in_tiles({.experts = 28,
+                         .top_k = 5,
+                         .max_tokens = 40,
+                         .tokens = {0, 40, 17, 0},
+                         .hidden = hidden,
+                         .rule = hot_expert(),
+                         .seed = 810})});
+    run_tiles(
+        {in_tiles({.experts = 12, .top_k = 1, .max_tokens = 64, .hidden = hidden, .rule = only({5}), .seed = 811}),
+         in_tiles({.experts = 12, .top_k = 1, .max_tokens = 64, .hidden = hidden, .rule = only({-1}), .seed = 812})});
+  }
+}
+
+TEST_CASE("tiles: quantised on the way, and bytes with scales", "[tiles][driver]") {
+  for (const int64_t hidden : {256, 1024}) {
+    run_tiles({in_tiles({.experts = 16,
+                         .top_k = 3,
+                         .max_tokens = 12,
+                         .hidden = hidden,
+                         .scales = Scales{},
+                         .quant = UCCLEP_QUANT_FP8_128,
+                         .seed = 820})});
+    run_tiles({in_tiles({.experts = 16,
+                         .top_k = 3,
+                         .max_tokens = 12,
+                         .hidden = hidden,
+                         .dtype = ucclEpFloat8e4m3,
+                         .scales = Scales{.width = 4},
+                         .carried = true,
+                         .strided = true,
+                         .seed = 821})});
+  }
+}
+
+TEST_CASE("tiles: sums without weights", "[tiles][reduced][driver]") {
+  for (const int64_t hidden : {hidden_in_lines, hidden_in_bulk}) {
+    run_tiles({in_tiles(
+        {.experts = 16, .top_k = 4, .max_tokens = 12, .hidden = hidden, .weights = Weights::none, .seed = 830})});
+  }
+}
+
+TEST_CASE("tiles: the backward pass takes the places of the forward one", "[tiles][reduced][driver]") {
+  for (const int64_t hidden : {hidden_in_lines, hidden_in_bulk}) {
+    const Scenario scenario = in_tiles({.experts = 16,
+                                        .top_k = 3,
+                                        .max_tokens = 21,
+                                        .tokens = {21, 4, 0, 13},
+                                        .hidden = hidden,
+                                        .rule = uniform(20),
+                                        .seed = 840});
+    run_ranks(scenario.ranks, [&](Rank& rank) {
+      Session at(rank, scenario);
+      for (uint64_t round = 0; round < 2; ++round) {
+        there_and_back(rank, at.comm, at.handle, at.stream, scenario, scenario.seed + round);
+        tiles_in_phases(rank, at.comm, at.handle, at.stream, scenario, scenario.seed + round + 10);
+        const TileWords forward(at.comm, at.handle);
+        Exchange gradients(rank, at.comm, backward_of(scenario), scenario.seed + round + 10);
+        gradients.dispatch_config.send_only = 1;
+        gradients.dispatch(at.handle, at.stream);
+        complete_tiles(at.handle, at.stream);
+        at.stream.synchronize();
+        const TileWords backward(at.comm, at.handle);
+        require(forward.src_info == backward.src_info, "rows of the backward pass lie elsewhere");
+        gradients.take_places(at.handle);
+        gradients.check_dispatch();
+        gradients.combine(at.handle, at.stream);
+        at.stream.synchronize();
+        gradients.check_combine();
+      }
+      no_async_error(at.comm);
+    });
+  }
+}
+
+TEST_CASE("tiles: a whole combine ends the dispatch, and other handles go on meanwhile", "[tiles][process][driver]") {
+  const Scenario scenario =
+      in_tiles({.experts = 16, .top_k = 3, .max_tokens = 21, .hidden = hidden_in_lines, .seed = 850});
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Handle other = make_handle(at.group, handle_config(scenario));
+    Scenario plain = scenario;
+    plain.tile_rows = 0;
+    plain.carried = true;
+    Handle third = make_handle(at.group, handle_config(plain));
+    Exchange exchange(rank, at.comm, scenario, scenario.seed), second(rank, at.comm, scenario, scenario.seed + 1);
+    for (uint64_t round = 0; round < 3; ++round) {
+      if (round != 0) {
+        exchange.refresh(round);
+        second.refresh(round + 10);
+      }
+      begin_tiles(exchange, at.handle, at.stream);
+      begin_tiles(second, other, at.stream);
+      complete_tiles(other, at.stream);
+      Exchange between(rank, at.comm, plain, round + 30);
+      complete_tiles(at.handle, at.stream);
+      between.dispatch(third, at.stream);
+      between.combine(third, at.stream);
+      at.stream.synchronize();
+      exchange.take_places(at.handle);
+      exchange.check_dispatch();
+      between.check_all();
+      check_tiles_and_combine(second, other, at.stream);
+
+      exchange.refresh(round + 5);
+      begin_tiles(exchange, at.handle, at.stream);
+      exchange.combine(at.handle, at.stream);  // with rows that were made before, wherever these lie
+      at.stream.synchronize();
+      exchange.take_places(at.handle);
+      exchange.check_dispatch();
+      complete_tiles(at.handle, at.stream);  // nothing is pending
+    }
+    no_async_error(at.comm);
+  });
+}
+
+TEST_CASE("tiles: calls that are refused", "[tiles][process][driver]") {
+  const Scenario scenario = in_tiles({.experts = 16, .top_k = 3, .max_tokens = 9, .seed = 890});
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    ucclEpHandleConfig_t config = handle_config(scenario);
+    const auto is_no_handle = [&](ucclEpResult_t code, const std::vector<std::string>& words) {
+      ucclEpHandle_t handle = nullptr;
+      refused(ucclEpHandleCreate(&handle, at.group, &config), code, "ucclEpHandleCreate", words);
+      config = handle_config(scenario);
+    };
+    for (const int rows : {-1, 1, 8, 48, 512}) {
+      config.tile_rows = rows;
+      is_no_handle(ucclEpInvalidArgument, {"config.tile_rows is " + std::to_string(rows), "16 to 256"});
+    }
+    config.layout = UCCLEP_LAYOUT_EXPERT_MAJOR;
+    is_no_handle(ucclEpInvalidArgument, {"config.tile_rows is 16", "UCCLEP_LAYOUT_TILES"});
+    config.expert_alignment = 1;
+    is_no_handle(ucclEpInvalidArgument, {"config.expert_alignment is 1", "TILES"});
+    config.waves = 2;
+    is_no_handle(ucclEpInvalidArgument, {"config.waves is 2", "EXPERT_MAJOR"});
+    config.mode = UCCLEP_MODE_HT;
+    is_no_handle(ucclEpNotSupported, {"TILES", "LL mode only"});
+    config.layout = 5;
+    is_no_handle(ucclEpInvalidArgument, {"config.layout is 5"});
+
+    ucclEpTiles_t tiles = UCCLEP_TILES_INIT;
+    Scenario plain = scenario;
+    plain.tile_rows = 0;
+    const Handle other = make_handle(at.group, handle_config(plain));
+    refused(ucclEpHandleGetTiles(other, &tiles), ucclEpInvalidUsage, "ucclEpHandleGetTiles", {"UCCLEP_LAYOUT_TILES"});
+    refused(ucclEpHandleGetTiles(at.handle, nullptr), ucclEpInvalidArgument, "ucclEpHandleGetTiles", {"out"});
+    tiles.magic = 0;
+    refused(ucclEpHandleGetTiles(at.handle, &tiles), ucclEpInvalidArgument, "ucclEpHandleGetTiles",
+            {"UCCLEP_TILES_INIT"});
+    ucclEpDeviceHandle device{};
+    refused(ucclEpHandleGetDevice(at.handle, &device), ucclEpNotSupported, "ucclEpHandleGetDevice", {"tiles"});
+
+    Exchange exchange(rank, at.comm, scenario, scenario.seed);
+    exchange.update(at.handle, at.stream);
+    Exchange gradients(rank, at.comm, backward_of(scenario), scenario.seed);
+    refused(gradients.try_dispatch(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpDispatch", {"TILES", "forward"});
+    ucclEpTensor_t narrow = *exchange.dispatch_out.tokens;
+    narrow.sizes[1] = scenario.ranks * scenario.max_rows();
+    exchange.dispatch_out.tokens = &narrow;
+    refused(exchange.try_dispatch(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpDispatch", {"tile_rows"});
+    exchange.dispatch_out.tokens = nullptr;
+    refused(exchange.try_dispatch(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpDispatch", {"outputs.tokens"});
+    exchange.dispatch_out.tokens = exchange.tokens_out().get();
+    begin_tiles(exchange, at.handle, at.stream);
+    refused(exchange.try_dispatch(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpDispatch", {"pending"});
+    refused(exchange.try_update(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpHandleUpdate", {"pending"});
+    exchange.combine_config.send_only = 1;
+    refused(exchange.try_combine(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpCombine", {"pending"});
+    exchange.combine_config.send_only = 0;
+    Scenario late = scenario;
+    late.weights = Weights::with_combine;
+    Exchange weighted(rank, at.comm, late, scenario.seed);
+    refused(weighted.try_combine(at.handle, at.stream), ucclEpInvalidArgument, "ucclEpCombine",
+            {"inputs.topk_weights", "TILES"});
+    complete_tiles(at.handle, at.stream);
+    check_tiles_and_combine(exchange, at.handle, at.stream);
+    masked::meet(rank, 0);
+  });
+}
+
+TEST_CASE("tiles: groups with masks have none yet", "[tiles]") {
+  const Scenario scenario{.layout = Layout::ll_expert_major, .ranks = 2, .experts = 4, .masked = true};
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    const ucclEpHandleConfig_t config = handle_config(in_tiles(scenario));
+    ucclEpHandle_t handle = nullptr;
+    refused(ucclEpHandleCreate(&handle, at.group, &config), ucclEpNotSupported, "ucclEpHandleCreate",
+            {"TILES", "enable_mask"});
+    masked::meet(rank, 0);
+  });
+}
+
+}  // namespace
+}  // namespace ucclep::test
