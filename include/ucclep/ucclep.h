@@ -620,7 +620,7 @@ ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow* 
  *  (ucclep/device/whole_operations.hpp): with the tensors of this call, and in LL with the ids that inputs.topk_idx
  *  points to then. HT uses the routing of the last ucclEpHandleUpdate. The handle counts as dispatched from now on.
  *  Valid until the handle is destroyed; HT: or updated. out->block_threads and out->shared_bytes say how the kernel is
- *  launched. ucclEpNotSupported with enable_mask, and for a handle with waves. */
+ *  launched. ucclEpNotSupported with enable_mask, and for a handle with waves or tiles. */
 ucclEpResult_t ucclEpDispatchGetDevice(ucclEpHandle_t handle, const ucclEpDispatchInputs_t* inputs,
                                        const ucclEpDispatchOutputs_t* outputs, const ucclEpDispatchConfig_t* config,
                                        ucclEpDeviceDispatch* out);

@@ -179,6 +179,9 @@ void check_one_launch(const ucclEpHandle& handle, Schedule schedule) {
          "the group has enable_mask, whose operations are repaired between two launches: call the operation on the "
          "host, or send and receive its rows in the kernel (ll::dispatch_begin)");
   }
+  if (schedule != Schedule::whole && handle.device.tile_rows != 0) {
+    fail(ucclEpNotSupported, "the handle has tiles, which a launch of its own receives: call ucclEpDispatch");
+  }
   if (schedule != Schedule::whole) {
     fail(ucclEpNotSupported, "the handle has {} waves, which are launches of their own: use a handle with one",
          handle.device.waves);
