@@ -14,7 +14,7 @@ namespace {
 constexpr int policies[] = {UCCLEP_OVERFLOW_ERROR, UCCLEP_OVERFLOW_DROP};
 
 // Both layouts of HT, with zones that are padded.
-std::vector<Scenario> in_ht(const Scenario& scenario) {
+std::vector<Scenario> in_layouts_of_ht(const Scenario& scenario) {
   std::vector<Scenario> scenarios;
   for (const Scenario& one : in_all_layouts(scenario)) {
     if (!one.ll()) scenarios.push_back(one);
@@ -48,7 +48,7 @@ void run_limited(const std::vector<Scenario>& scenarios, const Trip& trip = roun
 TEST_CASE("overflow: limits around N, both policies, there and back",
           "[process][reduced][driver][checked][nodes][modes]") {
   std::vector<Scenario> scenarios;
-  for (const Scenario& base : in_ht({.top_k = 3, .max_tokens = 11, .alignment = 4, .seed = 201})) {
+  for (const Scenario& base : in_layouts_of_ht({.top_k = 3, .max_tokens = 11, .alignment = 4, .seed = 201})) {
     const int64_t max = max_rows(base, base.seed);
     for (const int64_t limit : {max + 1, max, max - 1, max / 2, int64_t{1}}) {
       scenarios.push_back(base);
@@ -61,7 +61,7 @@ TEST_CASE("overflow: limits around N, both policies, there and back",
 
 TEST_CASE("overflow: the lower of the tensor and the limit holds", "[process][reduced][nodes]") {
   std::vector<Scenario> scenarios;
-  for (const Scenario& base : in_ht({.top_k = 2, .max_tokens = 9, .alignment = 2, .seed = 211})) {
+  for (const Scenario& base : in_layouts_of_ht({.top_k = 2, .max_tokens = 9, .alignment = 2, .seed = 211})) {
     for (const int policy : policies) {
       for (const int64_t rows : {5, 12, 13, 200}) {
         scenarios.push_back(base);
@@ -77,7 +77,7 @@ TEST_CASE("overflow: the lower of the tensor and the limit holds", "[process][re
 TEST_CASE("overflow: ranks without tokens, one that receives all, and others that receive nothing",
           "[process][nodes]") {
   std::vector<Scenario> scenarios;
-  for (Scenario& base : in_ht({.top_k = 2, .tokens = {8, 0, 3, 5}, .alignment = 8, .seed = 221})) {
+  for (Scenario& base : in_layouts_of_ht({.top_k = 2, .tokens = {8, 0, 3, 5}, .alignment = 8, .seed = 221})) {
     base.rule = only({2, 3});  // of rank 1
     for (const int64_t limit : {1, 7, 8, 15, 16, 24, 31, 32}) {
       base.max_recv = limit;
@@ -89,7 +89,7 @@ TEST_CASE("overflow: ranks without tokens, one that receives all, and others tha
 }
 
 TEST_CASE("overflow: only the rank that overflows has a record", "[process][nodes]") {
-  for (Scenario& scenario : in_ht({.top_k = 2, .max_tokens = 12, .seed = 231})) {
+  for (Scenario& scenario : in_layouts_of_ht({.top_k = 2, .max_tokens = 12, .seed = 231})) {
     const std::vector<int64_t> rows = totals(scenario, scenario.seed);
     scenario.max_recv = *std::max_element(rows.begin(), rows.end()) - 1;
     REQUIRE(*std::min_element(rows.begin(), rows.end()) <= scenario.max_recv);
@@ -98,7 +98,8 @@ TEST_CASE("overflow: only the rank that overflows has a record", "[process][node
 }
 
 TEST_CASE("overflow: many routings of one handle, some of which overflow", "[process][nodes]") {
-  for (Scenario& scenario : in_ht({.top_k = 3, .max_tokens = 9, .alignment = 2, .rule = uniform(30), .seed = 241})) {
+  for (Scenario& scenario :
+       in_layouts_of_ht({.top_k = 3, .max_tokens = 9, .alignment = 2, .rule = uniform(30), .seed = 241})) {
     const std::vector<int64_t> rows = totals(scenario, scenario.seed);
     scenario.max_recv = rows.front();
     run_limited({scenario}, round_trip, 6);
@@ -110,7 +111,8 @@ TEST_CASE("overflow: many routings of one handle, some of which overflow", "[pro
 
 TEST_CASE("overflow: scales, quantisation, long rows apart and biases", "[nodes]") {
   std::vector<Scenario> scenarios;
-  for (Scenario& scenario : in_ht({.top_k = 3, .max_tokens = 9, .hidden = 640, .alignment = 4, .seed = 251})) {
+  for (Scenario& scenario :
+       in_layouts_of_ht({.top_k = 3, .max_tokens = 9, .hidden = 640, .alignment = 4, .seed = 251})) {
     scenario.max_recv = max_rows(scenario, scenario.seed) * 2 / 3;
     scenario.overflow = UCCLEP_OVERFLOW_DROP;
     scenario.biases = 2;
@@ -153,7 +155,8 @@ TEST_CASE("overflow: one group with a limit serves LL and HT in turn", "[process
 
 // The host knows N, and what the group keeps of it: less room than that is a mistake.
 TEST_CASE("overflow: what HandleWaitCounts says, and how small a tensor may be then", "[process][reduced]") {
-  for (Scenario& scenario : in_ht({.top_k = 3, .alignment = 4, .max_recv = 9, .overflow = UCCLEP_OVERFLOW_DROP})) {
+  for (Scenario& scenario :
+       in_layouts_of_ht({.top_k = 3, .alignment = 4, .max_recv = 9, .overflow = UCCLEP_OVERFLOW_DROP})) {
     Scenario small = scenario;
     small.fixed_capacity = 8;
     scenario.fixed_capacity = 9;
@@ -182,7 +185,7 @@ TEST_CASE("overflow: what HandleWaitCounts says, and how small a tensor may be t
 }
 
 TEST_CASE("overflow: the backward pass on saved memory drops the same rows", "[process][reduced][nodes]") {
-  for (Scenario& scenario : in_ht({.top_k = 3, .max_tokens = 9, .alignment = 4, .seed = 271})) {
+  for (Scenario& scenario : in_layouts_of_ht({.top_k = 3, .max_tokens = 9, .alignment = 4, .seed = 271})) {
     scenario.max_recv = max_rows(scenario, scenario.seed) / 2;
     scenario.overflow = UCCLEP_OVERFLOW_DROP;
     run_ranks(scenario.ranks, [&](Rank& rank) {

@@ -88,11 +88,11 @@ UCCLEP_FN ht::OpenDispatch send_routed_tokens(const InitiatedDispatchArgs& args)
 
 // The same for ranges of `tile`; who has nothing to do in its turn gets an empty one.
 template <class Coop>
-struct Tiles {
+struct RowRanges {
   Shares<Coop> shares;
   uint32_t rows, tile;
 
-  UCCLEP_FN Tiles(uint32_t rows, uint32_t tile, uint32_t seed)
+  UCCLEP_FN RowRanges(uint32_t rows, uint32_t tile, uint32_t seed)
       : shares((rows + tile - 1) / tile, seed), rows(rows), tile(tile) {}
   UCCLEP_FN uint32_t turns() const { return shares.turns(); }
   UCCLEP_FN uint32_t first(uint32_t turn) const {
@@ -108,7 +108,7 @@ struct Tiles {
 // Of an operation that is pending, in LL or in HT.
 template <class Coop, class Open>
 UCCLEP_FN void receive_rows(const Open& op, const ReceiveDispatchArgs& args) {
-  const Tiles<Coop> tiles(args.rows, args.tile, args.send.seed);
+  const RowRanges<Coop> tiles(args.rows, args.tile, args.send.seed);
   for (uint32_t turn = 0; turn < tiles.turns(); ++turn) {
     dispatch_recv(Coop{}, op, args.out, tiles.first(turn), tiles.last(turn));
   }
@@ -116,7 +116,7 @@ UCCLEP_FN void receive_rows(const Open& op, const ReceiveDispatchArgs& args) {
 template <class Coop, class Open>
 UCCLEP_FN void receive_tokens(const Open& op, const ReceiveCombineArgs& args) {
   if (args.tokens == 0) combine_recv(Coop{}, op, args.out, 0, 0);
-  const Tiles<Coop> tiles(args.tokens, args.tile, args.send.seed);
+  const RowRanges<Coop> tiles(args.tokens, args.tile, args.send.seed);
   for (uint32_t turn = 0; turn < tiles.turns(); ++turn) {
     combine_recv(Coop{}, op, args.out, tiles.first(turn), tiles.last(turn));
   }
@@ -162,7 +162,7 @@ template <class Coop>
 UCCLEP_FN void receive_and_send(const ll::OpenDispatch& there, const ll::OpenCombine& back, const RoundArgs& args) {
   const ReceiveDispatchArgs& in = args.dispatch;
   const Rows& out = args.combine.send.rows;
-  const Tiles<Coop> tiles(in.rows, in.tile, in.send.seed);
+  const RowRanges<Coop> tiles(in.rows, in.tile, in.send.seed);
   for (uint32_t turn = 0; turn < tiles.turns(); ++turn) {
     const uint32_t first = tiles.first(turn), last = tiles.last(turn);
     dispatch_recv(Coop{}, there, in.out, first, last);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "whole_kernels.hpp"
 
+#include "ucclep/device/ht/nodes/network.hpp"
+#include "ucclep/device/ll/network.hpp"
+
 namespace UCCLEP_SIMT_NAMESPACE {
 
 using test::WholeArgs;

@@ -32,15 +32,15 @@
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/ht/combine.hpp"
 #include "ucclep/device/ht/dispatch.hpp"
-#include "ucclep/device/ht/nodes/network.hpp"
+#include "ucclep/device/ht/send.hpp"
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/ll/combine.hpp"
 #include "ucclep/device/ll/dispatch.hpp"
 #include "ucclep/device/ll/jobs.hpp"
-#include "ucclep/device/ll/network.hpp"
 #include "ucclep/device/protocol/operation.hpp"
+#include "ucclep/device/rows/quantise.hpp"
 #include "ucclep/device/rows/stage.hpp"
 #include "ucclep/device/rows/wire.hpp"
 #include "ucclep/device/simt/element.hpp"
@@ -100,7 +100,7 @@ UCCLEP_FN bool await_all_blocks(const ucclEpDeviceGroup& group) {
 namespace ll {
 
 // Grid verb: a dispatch. Row: Forward, or Quantise where the operation quantises. Forms: AnyForm for ranks of one
-// domain; LinesOnly where B rows fit as lines, which is faster; AcrossDomains.
+// domain; LinesOnly where B rows fit as lines, which is faster; AcrossDomains (ll/network.hpp).
 template <class Row = Forward, class Forms = AnyForm>
 UCCLEP_FN bool dispatch(grid, const ucclEpDeviceDispatch& call) {
   const CodeFor code{UCCLEP_MODE_LL, Field::quant, std::is_same_v<Row, Quantise>, !Forms::bulk, Forms::Wire::network};
@@ -125,7 +125,7 @@ UCCLEP_FN bool combine(grid, const ucclEpDeviceCombine& call) {
 namespace ht {
 
 // Grid verb: a dispatch. Row: ForwardRow, or QuantiseRow where the operation quantises. Wire: OneNode for ranks of one
-// domain; AcrossNodes.
+// domain; AcrossNodes (ht/nodes/network.hpp).
 template <class Row = ForwardRow, class Wire = OneNode>
 UCCLEP_FN bool dispatch(grid, const ucclEpDeviceDispatch& call) {
   const CodeFor code{UCCLEP_MODE_HT, Field::quant, std::is_same_v<Row, QuantiseRow>, false, Wire::network};

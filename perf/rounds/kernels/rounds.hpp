@@ -4,6 +4,8 @@
 #pragma once
 #include "ceiling/kernels/lines.hpp"
 #include "rounds/kernels/shares.hpp"
+#include "ucclep/device/ht/nodes/network.hpp"
+#include "ucclep/device/ll/network.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
