@@ -156,8 +156,8 @@ TEST_CASE("tiles: the backward pass takes the places of the forward one", "[tile
 }
 
 TEST_CASE("tiles: a whole combine ends the dispatch, and other handles go on meanwhile", "[tiles][process][driver]") {
-  const Scenario scenario =
-      in_tiles({.experts = 16, .top_k = 3, .max_tokens = 21, .hidden = hidden_in_lines, .seed = 850});
+  Scenario scenario = in_tiles({.experts = 16, .top_k = 3, .max_tokens = 21, .hidden = hidden_in_lines, .seed = 850});
+  scenario.num_sms = 2;  // two services are resident at once, beside those of ranks that may share the GPU
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     Handle other = make_handle(at.group, handle_config(scenario));

@@ -240,10 +240,12 @@ TEST_CASE("whole operations in a kernel: grids and kernels that do not fit are n
   run_unfit(ht, "whole_ht_quantised", {}, "quant");
   run_unfit(ll, "whole_ll_network", {}, "forms of the operation");
   run_unfit(ht, "whole_ht_network", {}, "forms of the operation");
-  Scenario bulk = long_rows(Layout::ll_expert_major);
-  bulk.carried = true;
-  run_unfit(bulk, "whole_ll_lines", {}, "forms of the operation");
-  if (test_gpus() == 0) run_unfit(ll, "whole_ll", {.threads = 512}, "threads of a block is 512, expected");
+  if (test_gpus() == 0) {  // a GPU has room for more rows as lines, and its driver knows the threads of a kernel
+    Scenario bulk = long_rows(Layout::ll_expert_major);
+    bulk.carried = true;
+    run_unfit(bulk, "whole_ll_lines", {}, "forms of the operation");
+    run_unfit(ll, "whole_ll", {.threads = 512}, "threads of a block is 512, expected");
+  }
   // Of the two operations the dispatch fits, and runs.
   ll.combine_dtype = ucclEpBfloat16;
   run_ranks(ll.ranks, [&](const Rank& rank) {
