@@ -248,17 +248,17 @@ void replay_beside_a_phase(Layout layout, bool in_windows) {
   });
 }
 
-TEST_CASE("graph: whole operations are replayed beside a pending phase", "[driver][process][graph]") {
+TEST_CASE("graph: whole operations are replayed beside a pending phase", "[driver][process][graph][schedules]") {
   for (const Layout layout : all_layouts) replay_beside_a_phase(layout, false);
 }
 TEST_CASE("graph: whole operations that expose tensors are replayed beside a pending phase",
-          "[driver][process][graph]") {
+          "[driver][process][graph][schedules]") {
   for (const Layout layout : {Layout::ht_flat, Layout::ht_expert_major}) replay_beside_a_phase(layout, true);
 }
 
 // With enable_mask one is all that may be in flight, which a replay cannot know.
 TEST_CASE("graph: with masks a whole operation is not replayed beside a pending phase",
-          "[driver][process][graph][masks]") {
+          "[driver][process][graph][masks][schedules]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ht_flat}) {
     Scenario scenario = scenario_of(layout);
     scenario.carried = false;

@@ -26,19 +26,20 @@ void run_late(const Scenario& scenario) {
                   [&](Rank& rank, Masked& at, uint32_t seed) { round_without(rank, at, scenario, seed, {late}); });
 }
 
-TEST_CASE("late stores: nobody reads what a masked rank stores for later operations", "[reduced][masks][host][modes]") {
+TEST_CASE("late stores: nobody reads what a masked rank stores for later operations",
+          "[reduced][masks][host][modes][schedules]") {
   for (const Layout layout : all_layouts) {
     run_late(with_experts(lines(layout), 8));
     run_late(with_experts(bulk(layout), 8));
   }
 }
-TEST_CASE("late stores: nor where headers are too large for tables", "[reduced][masks][host][modes]") {
+TEST_CASE("late stores: nor where headers are too large for tables", "[reduced][masks][host][modes][schedules]") {
   run_late(with_experts(bulk(Layout::ll_expert_major), 4096));
   run_late(with_experts(lines(Layout::ll_expert_major), 4096));
 }
 
 // The late header of the operation in which the rank was lost.
-TEST_CASE("late stores: the header of the operation that has lost the rank", "[masks][host]") {
+TEST_CASE("late stores: the header of the operation that has lost the rank", "[masks][host][schedules]") {
   for (const Scenario& scenario :
        {with_experts(bulk(Layout::ll_expert_major), 4096), with_experts(lines(Layout::ll_expert_major), 8),
         with_experts(lines(Layout::ht_flat), 8)}) {
@@ -108,7 +109,8 @@ void evicted_in_wait(const Scenario& scenario, Kind kind) {
   });
 }
 
-TEST_CASE("late stores: a rank that is masked while it waits for a slot stores nothing", "[reduced][masks][host]") {
+TEST_CASE("late stores: a rank that is masked while it waits for a slot stores nothing",
+          "[reduced][masks][host][schedules]") {
   evicted_in_wait(with_experts(lines(Layout::ll_expert_major), 8), Kind::dispatch);
   evicted_in_wait(with_experts(bulk(Layout::ll_rank_major), 8), Kind::dispatch);
   evicted_in_wait(with_experts(lines(Layout::ht_flat), 8), Kind::update);

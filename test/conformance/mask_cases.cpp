@@ -73,7 +73,7 @@ void late_ranks(const Scenario& scenario, Stops when, const std::vector<int>& lo
 }
 
 TEST_CASE("LL goes on without a rank that does not come to a dispatch",
-          "[process][reduced][driver][nodes][masks][modes]") {
+          "[process][reduced][driver][nodes][masks][modes][schedules]") {
   late_ranks(lines(Layout::ll_expert_major), Stops::before_dispatch);
 }
 TEST_CASE("LL RANK_MAJOR goes on without a rank that does not come to a dispatch", "[masks]") {

@@ -82,13 +82,13 @@ void in_all_sizes(Layout first, Layout second) {
   }
 }
 
-TEST_CASE("room: two groups of LL in other orders", "[room]") {
+TEST_CASE("room: two groups of LL in other orders", "[room][schedules]") {
   in_all_sizes(Layout::ll_expert_major, Layout::ll_rank_major);
 }
-TEST_CASE("room: a group of LL and one of HT in other orders", "[reduced][room]") {
+TEST_CASE("room: a group of LL and one of HT in other orders", "[reduced][room][schedules]") {
   in_all_sizes(Layout::ll_expert_major, Layout::ht_flat);
 }
-TEST_CASE("room: two groups of HT in other orders", "[room]") {
+TEST_CASE("room: two groups of HT in other orders", "[room][schedules]") {
   in_all_sizes(Layout::ht_flat, Layout::ht_expert_major);
 }
 
