@@ -13,8 +13,8 @@
 //
 // All blocks are resident at once. They have at most block_threads threads, a multiple of wave_size, and the first
 // shared_bytes of their dynamic shared memory are the operation's while it runs. The operation is a parameter of the
-// kernel. False, the same for all blocks: the communicator has failed, or the grid does not fit, of which a data record
-// says why; then the operation has not begun.
+// kernel. False: the grid or the code does not fit, of which a data record says why, and the operation has not begun in
+// any block; or the communicator has failed, which all blocks hear from this call or from the next.
 //
 // | who releases                         | who acquires                     | what is ordered                         |
 // |--------------------------------------|----------------------------------|-----------------------------------------|
