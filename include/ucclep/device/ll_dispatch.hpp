@@ -282,8 +282,8 @@ struct SentDispatch {
   View topk_weights;
   Source source;
 };
+using ::ucclep::reload;  // of all other arguments
 // For loops over tokens (simt/simt.hpp).
-using ::ucclep::reload;
 UCCLEP_FN const SentDispatch& reload(const SentDispatch& sent) {
   return sent;  // it lies in no kernel's arguments
 }
