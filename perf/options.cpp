@@ -82,7 +82,8 @@ launch: tokens leave, rows are received for the experts, which send them back as
 are, and results are received. Lines of a size:
   library        ucclEpDispatch and ucclEpCombine of the same rows, as many times: captured
                  into one graph, on the host device as plain calls
-  whole grid     bf16: ll::dispatch and ll::combine (HT: ht::) by all blocks (--scope grid)
+  whole grid     bf16, ranks that reach each other's memory: ll::dispatch and ll::combine
+                 (HT: ht::) by all blocks (--scope grid)
   counted        rows are received and sent back as dispatch_rows and combine_rows count
                  them (HT: as ucclEpHandleUpdate does)
   all            every row for which the output has room is asked for and sent

@@ -48,9 +48,8 @@ class UserRounds {
     }
     const ucclEpDeviceDispatch& dispatch = args.dispatch[0];  // the other is of the same shape
     const ucclEpDeviceCombine& combine = args.combine[0];
-    const ucclEpDeviceGroup& group = combine.args.group;
-    const bool lines = endpoint_.shape().mode == UCCLEP_MODE_LL && group.shape.rows_by_headers();
-    const char* const forms = group.network != nullptr ? "_network" : lines ? "_lines" : "";
+    const bool lines = endpoint_.shape().mode == UCCLEP_MODE_LL && combine.args.group.shape.rows_by_headers();
+    const char* const forms = lines ? "_lines" : "";
     launcher_.launch(fmt::format("rounds_{}_grid{}", endpoint_.options().mode, forms), args,
                      std::max(dispatch.shared_bytes, combine.shared_bytes),
                      std::min(dispatch.block_threads, combine.block_threads));
@@ -128,7 +127,8 @@ std::vector<Plan> plan_rounds(Endpoint& endpoint) {
     plans.push_back(plan);
   };
   for (const std::string& scope : o.scopes) {
-    if (scope == "grid" && o.dtype == "bf16") add("whole grid", [launcher, user] { user->launch_whole(); });
+    if (scope == "grid" && o.dtype == "bf16" && user->group().network == nullptr)
+      add("whole grid", [launcher, user] { user->launch_whole(); });
   }
   for (const std::string& form : o.forms) {
     for (const std::string& scope : o.scopes) {

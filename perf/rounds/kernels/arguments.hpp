@@ -45,8 +45,8 @@ struct BareRoundsArgs {
   GridBarrier* barrier;
 };
 
-inline constexpr const char* rounds_kernels[] = {
-    "rounds_ll_grid", "rounds_ll_grid_lines",   "rounds_ll_grid_network", "rounds_ll_block", "rounds_ll_warp",
-    "rounds_ht_grid", "rounds_ht_grid_network", "rounds_ht_block",        "rounds_ht_warp",  "rounds_bare"};
+inline constexpr const char* rounds_kernels[] = {"rounds_ll_grid", "rounds_ll_grid_lines", "rounds_ll_block",
+                                                 "rounds_ll_warp", "rounds_ht_grid",       "rounds_ht_block",
+                                                 "rounds_ht_warp", "rounds_bare"};
 
 }  // namespace ucclep

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points: rounds_MODE_SCOPE, of whole operations rounds_MODE_grid and its forms.
+// Entry points: rounds_MODE_SCOPE; of whole operations of LL by lines alone rounds_ll_grid_lines.
 #include "rounds/kernels/rounds.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
@@ -10,9 +10,6 @@ UCCLEP_KERNEL(rounds_ll_grid, WholeRoundsArgs) {
 UCCLEP_KERNEL(rounds_ll_grid_lines, WholeRoundsArgs) {
   whole_rounds_ll<ll::LinesOnly>(args);
 }
-UCCLEP_KERNEL(rounds_ll_grid_network, WholeRoundsArgs) {
-  whole_rounds_ll<ll::AcrossDomains>(args);
-}
 UCCLEP_KERNEL(rounds_ll_block, RoundsArgs) {
   rounds_ll<block>(args);
 }
@@ -20,10 +17,7 @@ UCCLEP_KERNEL(rounds_ll_warp, RoundsArgs) {
   rounds_ll<warp>(args);
 }
 UCCLEP_KERNEL(rounds_ht_grid, WholeRoundsArgs) {
-  whole_rounds_ht<ht::OneNode>(args);
-}
-UCCLEP_KERNEL(rounds_ht_grid_network, WholeRoundsArgs) {
-  whole_rounds_ht<ht::AcrossNodes>(args);
+  whole_rounds_ht(args);
 }
 UCCLEP_KERNEL(rounds_ht_block, RoundsArgs) {
   rounds_ht<block>(args);

@@ -4,8 +4,6 @@
 #pragma once
 #include "ceiling/kernels/lines.hpp"
 #include "rounds/kernels/shares.hpp"
-#include "ucclep/device/ht/nodes/network.hpp"
-#include "ucclep/device/ll/network.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
@@ -117,7 +115,7 @@ UCCLEP_FN void rounds_ht(const RoundsArgs& args) {
   }
 }
 
-// Rounds of whole operations of bf16, which end in all blocks before the next begins.
+// Rounds of whole operations of bf16 in one domain, which end in all blocks before the next begins.
 template <class Dispatch, class Combine>
 UCCLEP_FN void whole_rounds(const WholeRoundsArgs& args, Dispatch&& dispatch, Combine&& combine) {
   for (uint32_t round = 0; round < args.rounds; ++round) {
@@ -131,11 +129,10 @@ UCCLEP_FN void whole_rounds_ll(const WholeRoundsArgs& args) {
       args, [](const ucclEpDeviceDispatch& call) { return ll::dispatch<ll::Forward, Forms>(grid{}, call); },
       [](const ucclEpDeviceCombine& call) { return ll::combine<Bf16, Forms>(grid{}, call); });
 }
-template <class Wire>
 UCCLEP_FN void whole_rounds_ht(const WholeRoundsArgs& args) {
   whole_rounds(
-      args, [](const ucclEpDeviceDispatch& call) { return ht::dispatch<ForwardRow, Wire>(grid{}, call); },
-      [](const ucclEpDeviceCombine& call) { return ht::combine<Bf16, Wire>(grid{}, call); });
+      args, [](const ucclEpDeviceDispatch& call) { return ht::dispatch(grid{}, call); },
+      [](const ucclEpDeviceCombine& call) { return ht::combine<Bf16>(grid{}, call); });
 }
 
 // The kernels of ceiling_perf, there and back. A lane returns what it has received itself. Who begins a round has what
