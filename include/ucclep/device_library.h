@@ -29,7 +29,7 @@
 /** The field `abi` of each, which changes whenever their layout or what lies behind them does. */
 #define UCCLEP_DEVICE_ABI 35u
 /** @{ The field `magic` of each. */
-#define UCCLEP_DEVICE_GROUP_MAGIC 0x55450012u
+#define UCCLEP_DEVICE_GROUP_MAGIC 0x55450017u
 #define UCCLEP_DEVICE_HANDLE_MAGIC 0x55450013u
 #define UCCLEP_DEVICE_WINDOW_MAGIC 0x55450014u
 /** @} */

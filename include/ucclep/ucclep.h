@@ -655,7 +655,7 @@ ucclEpResult_t ucclEpCombineGetDevice(ucclEpHandle_t handle, const ucclEpCombine
 #define UCCLEP_COMBINE_OUTPUTS_MAGIC 0x5545000fu
 #define UCCLEP_DISPATCH_CONFIG_MAGIC 0x55450010u
 #define UCCLEP_COMBINE_CONFIG_MAGIC 0x55450011u
-#define UCCLEP_TILES_MAGIC 0x55450015u /* after those of ucclep/device.hpp */
+#define UCCLEP_TILES_MAGIC 0x55450012u
 /** @} */
 
 #ifdef __cplusplus

@@ -141,7 +141,7 @@ class CombineConfig(Struct):
 
 
 class Tiles(Struct):
-    MAGIC = 0x55450015
+    MAGIC = 0x55450012
     _fields_ = [*_pointers("tile_ready", "tile_done", "rows_final", "tile_expert", "first_row", "src_info", "weights",
                            "row_at", "scales_at"), ("capacity", c_int64), ("tiles", c_int64)]
 

@@ -31,7 +31,7 @@ class DeviceObject(ctypes.Structure):
 
 
 class DeviceGroup(DeviceObject):
-    MAGIC = 0x55450012
+    MAGIC = 0x55450017
     _fields_ = [("rank", c_int), ("rest", c_uint64 * 77)]
 
 

@@ -195,7 +195,7 @@ inline constexpr unsigned device_abi = 35;  // changes with any of the structs b
 // below. {size, magic, abi} say what the caller was compiled with. Kernels of users read rank; all else is the
 // library's.
 struct ucclEpDeviceGroup {
-  unsigned size = sizeof(ucclEpDeviceGroup), magic = 0x55450012u;  // as of the C API
+  unsigned size = sizeof(ucclEpDeviceGroup), magic = 0x55450017u;  // as of the C API
   unsigned abi = ucclep::device_abi;                               // of the header that the caller was compiled with
   int rank = 0;                                                    // this rank
   ucclep::GroupShape shape{};                                      // what the group's config says
