@@ -91,9 +91,9 @@ UCCLEP_FN bool fits_grid(const ucclEpDeviceCombine& call, const CodeFor& code) {
                    call.args.group.shape.lines_only());
 }
 
-// Verb of every block: the operation has ended in all of them. False: the communicator has failed.
-UCCLEP_FN bool await_all_blocks(const ucclEpDeviceGroup& group) {
-  const bool here = grid_sync(&group.state->barrier, begin_wait_for_blocks(group));
+// Grid verb: the operation has ended in all blocks. False: one of them did not come, or the communicator has failed.
+UCCLEP_FN bool ended_in_all_blocks(const ucclEpDeviceGroup& group, Kind kind, Operation name) {
+  const bool here = sync_grid(Op{group, kind, name, 0, 0}, group.abort_word);
   return here && every_thread(load_relaxed<Scope::gpu>(group.abort_word) == 0);
 }
 
@@ -107,7 +107,7 @@ UCCLEP_FN bool dispatch(grid, const ucclEpDeviceDispatch& call) {
   if (!fits_grid(call, call.ll, code)) return false;
   dispatch<Row, Forms>(call.ll);
   if constexpr (Forms::bulk) Stage::end(call.ll.piece_bytes);
-  return await_all_blocks(call.ll.group);
+  return ended_in_all_blocks(call.ll.group, Kind::dispatch, Operation::dispatch);
 }
 
 // Grid verb: a combine of rows of that type, Bf16, Fp16 or Fp32.
@@ -117,7 +117,7 @@ UCCLEP_FN bool combine(grid, const ucclEpDeviceCombine& call) {
   if (!fits_grid(call, code)) return false;
   combining::combine_ll<Element, Forms>(call.args);
   if constexpr (Forms::bulk) Stage::end(call.args.piece_bytes);
-  return await_all_blocks(call.args.group);
+  return ended_in_all_blocks(call.args.group, Kind::combine, Operation::combine);
 }
 
 }  // namespace ll
@@ -132,7 +132,7 @@ UCCLEP_FN bool dispatch(grid, const ucclEpDeviceDispatch& call) {
   if (!fits_grid(call, call.ht, code)) return false;
   dispatch<Row, Wire>(call.ht);
   Stage::end(call.ht.piece_bytes);
-  return await_all_blocks(call.ht.group);
+  return ended_in_all_blocks(call.ht.group, Kind::dispatch, Operation::dispatch);
 }
 
 // Grid verb: a combine of rows of that type, Bf16, Fp16 or Fp32.
@@ -141,7 +141,7 @@ UCCLEP_FN bool combine(grid, const ucclEpDeviceCombine& call) {
   if (!fits_grid(call, {UCCLEP_MODE_HT, Field::dtype, dtype_of<Element>, false, Wire::network})) return false;
   combine<Element, Wire>(call.args);
   Stage::end(call.args.piece_bytes);
-  return await_all_blocks(call.args.group);
+  return ended_in_all_blocks(call.args.group, Kind::combine, Operation::combine);
 }
 
 }  // namespace ht
