@@ -48,8 +48,7 @@ class UserRounds {
     }
     const ucclEpDeviceDispatch& dispatch = args.dispatch[0];  // the other is of the same shape
     const ucclEpDeviceCombine& combine = args.combine[0];
-    const bool lines = endpoint_.shape().mode == UCCLEP_MODE_LL && combine.args.group.shape.rows_by_headers();
-    const char* const forms = lines ? "_lines" : "";
+    const char* const forms = combine.forms == 1 ? "_lines" : "";
     launcher_.launch(fmt::format("rounds_{}_grid{}", endpoint_.options().mode, forms), args,
                      std::max(dispatch.shared_bytes, combine.shared_bytes),
                      std::min(dispatch.block_threads, combine.block_threads));

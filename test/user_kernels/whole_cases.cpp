@@ -49,13 +49,13 @@ class Whole {
   Exchange exchange;
 };
 
-// What a kernel runs, and where it says that an operation has failed.
+// What a kernel runs, and where it counts blocks in which an operation failed.
 struct Run {
   WholeArgs args{};
   Tensor failed;
 
   Run(const Session& at, Whole& one, Whole& other, uint32_t rounds)
-      : failed(at.comm, "blocks that were told of a failure", ucclEpInt32, {1}) {
+      : failed(at.comm, "blocks in which an operation failed", ucclEpInt32, {1}) {
     failed.set_integers({0});
     failed.upload();
     Whole* const all[] = {&one, &other};
@@ -79,8 +79,10 @@ struct Run {
       grid.threads = std::min(grid.threads, each.block_threads);
     }
     const bool quantised = scenario.quant != UCCLEP_QUANT_NONE;
-    const bool network = crosses_nodes(scenario.ranks);
-    const bool only = lines && !network && !quantised && scenario.ll() && args.combine[0].args.group.shape.lines_only();
+    const GroupShape& shape = args.combine[0].args.group.shape;
+    const bool network = args.dispatch[0].forms == 2, only = lines && args.combine[0].forms == 1;
+    require(network == crosses_nodes(scenario.ranks), "a call names the forms of another network");
+    require(!lines || network || only == (shape.whole_bytes >= shape.line_bytes), "few rows do not travel as lines");
     const std::string kernel = std::string("whole_") + (scenario.ll() ? "ll" : "ht") + (quantised ? "_quantised" : "") +
                                (network ? "_network" : "") + (only ? "_lines" : "");
     launch_user(at.handle, kernel, &args, sizeof args, at.stream, grid);
@@ -136,7 +138,9 @@ Scenario long_rows(Layout layout) {
 TEST_CASE("whole operations in a kernel: rows that travel as lines", "[whole][process][nodes][reduced]") {
   for (const Layout layout : all_layouts) run_whole(small_rows(layout));
   for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
-    run_whole(small_rows(layout), {.lines = true});
+    Scenario few = small_rows(layout);
+    few.max_tokens = 4;
+    run_whole(few, {.lines = true});
   }
 }
 
@@ -211,7 +215,8 @@ TEST_CASE("whole operations in a kernel: one half each, the other is the host's"
   }
 }
 
-// Launches a kernel that the operation or the grid does not fit: all of its blocks hear so, and the group goes on.
+// Launches a kernel that the operation or the grid does not fit: the call is false in all blocks, and the group goes
+// on.
 void run_unfit(const Scenario& scenario, const std::string& kernel, UserGrid grid, const char* words) {
   run_ranks(scenario.ranks, [&](const Rank& rank) {
     Session at(rank, scenario);

@@ -9,7 +9,7 @@ struct WholeArgs {
   ucclEpDeviceDispatch dispatch[2];  // of one round, and of the next
   ucclEpDeviceCombine combine[2];
   uint32_t rounds, parts;  // WholeParts
-  uint32_t* failed;        // blocks to which an operation said so
+  uint32_t* failed;        // blocks in which an operation failed
 };
 
 // What of a round a kernel does.

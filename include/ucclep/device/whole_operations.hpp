@@ -57,38 +57,38 @@ struct CodeFor {
   int mode;
   Field rows;  // a field of the settings, and its value
   uint64_t value;
-  bool lines, network;
+  unsigned forms;  // as of the call
 };
+template <class Forms>
+constexpr unsigned forms_of = Forms::Wire::network ? 2
+                              : Forms::bulk        ? 0
+                                                   : 1;
 
-// Verb of every block: do the grid and the code fit the operation? If not, a data record says why. lines: of the
-// group's rows, all travel so.
+// Verb of every block: do the grid and the code fit the operation? If not, a data record says why.
 template <class Call, class Args>
 UCCLEP_FN bool fits_grid(const Call& call, const Args& args, Kind kind, Operation name, const CodeFor& code,
-                         uint64_t value, bool lines) {
+                         uint64_t value) {
   const auto refused = [&](Field field, uint64_t expected, uint64_t got) {
     if (block_id() == 0) refuse(Op{args.group, kind, name, 0, 0}, field, expected, got);
     return false;
   };
-  const bool network = args.group.network != nullptr;
   if (block_size() > call.block_threads || block_size() % wave_size != 0) {
     return refused(Field::threads, call.block_threads, block_size());
   }
   if (args.handle.mode != code.mode) {
     return refused(Field::mode, static_cast<uint64_t>(code.mode), static_cast<uint64_t>(args.handle.mode));
   }
-  if (code.network != network || (code.lines && !lines)) {
-    return refused(Field::forms, network ? 2 : 0, code.network ? 2 : code.lines ? 1 : 0);
+  if (code.forms != call.forms && (code.forms != 0 || call.forms != 1)) {
+    return refused(Field::forms, call.forms, code.forms);
   }
   return value == code.value || refused(code.rows, code.value, value);
 }
 template <class Args>
 UCCLEP_FN bool fits_grid(const ucclEpDeviceDispatch& call, const Args& args, const CodeFor& code) {
-  return fits_grid(call, args, Kind::dispatch, Operation::dispatch, code, args.settings.quant,
-                   args.group.shape.rows_by_headers());
+  return fits_grid(call, args, Kind::dispatch, Operation::dispatch, code, args.settings.quant);
 }
 UCCLEP_FN bool fits_grid(const ucclEpDeviceCombine& call, const CodeFor& code) {
-  return fits_grid(call, call.args, Kind::combine, Operation::combine, code, call.args.settings.dtype,
-                   call.args.group.shape.lines_only());
+  return fits_grid(call, call.args, Kind::combine, Operation::combine, code, call.args.settings.dtype);
 }
 
 // Grid verb: the operation has ended in all blocks. False: one of them did not come, or the communicator has failed.
@@ -100,10 +100,10 @@ UCCLEP_FN bool ended_in_all_blocks(const ucclEpDeviceGroup& group, Kind kind, Op
 namespace ll {
 
 // Grid verb: a dispatch. Row: Forward, or Quantise where the operation quantises. Forms: AnyForm for ranks of one
-// domain; LinesOnly where B rows fit as lines, which is faster; AcrossDomains (ll/network.hpp).
+// domain; LinesOnly where call.forms is 1, which is faster; AcrossDomains (ll/network.hpp).
 template <class Row = Forward, class Forms = AnyForm>
 UCCLEP_FN bool dispatch(grid, const ucclEpDeviceDispatch& call) {
-  const CodeFor code{UCCLEP_MODE_LL, Field::quant, std::is_same_v<Row, Quantise>, !Forms::bulk, Forms::Wire::network};
+  const CodeFor code{UCCLEP_MODE_LL, Field::quant, std::is_same_v<Row, Quantise>, forms_of<Forms>};
   if (!fits_grid(call, call.ll, code)) return false;
   dispatch<Row, Forms>(call.ll);
   if constexpr (Forms::bulk) Stage::end(call.ll.piece_bytes);
@@ -113,7 +113,7 @@ UCCLEP_FN bool dispatch(grid, const ucclEpDeviceDispatch& call) {
 // Grid verb: a combine of rows of that type, Bf16, Fp16 or Fp32.
 template <class Element, class Forms = AnyForm>
 UCCLEP_FN bool combine(grid, const ucclEpDeviceCombine& call) {
-  const CodeFor code{UCCLEP_MODE_LL, Field::dtype, dtype_of<Element>, !Forms::bulk, Forms::Wire::network};
+  const CodeFor code{UCCLEP_MODE_LL, Field::dtype, dtype_of<Element>, forms_of<Forms>};
   if (!fits_grid(call, code)) return false;
   combining::combine_ll<Element, Forms>(call.args);
   if constexpr (Forms::bulk) Stage::end(call.args.piece_bytes);
@@ -128,7 +128,7 @@ namespace ht {
 // domain; AcrossNodes (ht/nodes/network.hpp).
 template <class Row = ForwardRow, class Wire = OneNode>
 UCCLEP_FN bool dispatch(grid, const ucclEpDeviceDispatch& call) {
-  const CodeFor code{UCCLEP_MODE_HT, Field::quant, std::is_same_v<Row, QuantiseRow>, false, Wire::network};
+  const CodeFor code{UCCLEP_MODE_HT, Field::quant, std::is_same_v<Row, QuantiseRow>, Wire::network ? 2u : 0u};
   if (!fits_grid(call, call.ht, code)) return false;
   dispatch<Row, Wire>(call.ht);
   Stage::end(call.ht.piece_bytes);
@@ -138,7 +138,7 @@ UCCLEP_FN bool dispatch(grid, const ucclEpDeviceDispatch& call) {
 // Grid verb: a combine of rows of that type, Bf16, Fp16 or Fp32.
 template <class Element, class Wire = OneNode>
 UCCLEP_FN bool combine(grid, const ucclEpDeviceCombine& call) {
-  if (!fits_grid(call, {UCCLEP_MODE_HT, Field::dtype, dtype_of<Element>, false, Wire::network})) return false;
+  if (!fits_grid(call, {UCCLEP_MODE_HT, Field::dtype, dtype_of<Element>, Wire::network ? 2u : 0u})) return false;
   combine<Element, Wire>(call.args);
   Stage::end(call.args.piece_bytes);
   return ended_in_all_blocks(call.args.group, Kind::combine, Operation::combine);

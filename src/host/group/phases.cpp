@@ -188,6 +188,11 @@ void check_one_launch(const ucclEpHandle& handle, Schedule schedule) {
   }
 }
 
+unsigned forms_of(const ucclEpHandle& handle, bool in_lines) {
+  if (handle.group->shape().networked != 0) return 2;
+  return in_lines ? 1 : 0;
+}
+
 // With masks all of an operation may have to be repaired, and received again. A later round of HT waits until an
 // earlier one has been read, whatever its waves.
 uint32_t parts_of(const ucclEpHandle& handle) {

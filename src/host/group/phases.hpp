@@ -24,6 +24,8 @@ enum class Schedule { whole, in_phases, send_phase, held_back, receive_phase };
 Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool device_initiated);
 // A user's kernel can run an operation of this schedule: it is one launch of a kernel of the library.
 void check_one_launch(const ucclEpHandle& handle, Schedule schedule);
+// The code that can do so, as ucclEpDeviceDispatch says it. in_lines: all rows of the operation travel so.
+unsigned forms_of(const ucclEpHandle& handle, bool in_lines);
 
 // What repairs an operation (masks.hpp).
 const Kernel& repair_of(const ucclEpHandle& handle, Kind kind);

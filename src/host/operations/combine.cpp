@@ -296,6 +296,8 @@ void get_device(const CombineCall& call, ucclEpDeviceCombine* out) {
   out->args = {args, offer_of(call, rows, args)};
   out->block_threads = plan.shape.block;
   out->shared_bytes = static_cast<unsigned>(plan.shape.shared_bytes);
+  // The dispatch before has to have them, too.
+  out->forms = forms_of(call.handle, call.in_lines() && call.handle.group->shape().rows_by_headers());
 }
 
 CombineCall call_of(ucclEpHandle& handle, bool device_initiated, const ucclEpCombineInputs_t* inputs,

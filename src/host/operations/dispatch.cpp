@@ -169,6 +169,7 @@ void get_device(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, cons
   }
   out->block_threads = plan.shape.block;
   out->shared_bytes = static_cast<unsigned>(plan.shape.shared_bytes);
+  out->forms = forms_of(handle, call.in_lines());
   note_dispatch(call);
 }
 

@@ -218,6 +218,8 @@ struct ucclEpDeviceDispatch {
   unsigned abi = ucclep::device_abi;                                  // of the header that the caller was compiled with
   unsigned block_threads = 0;                                         // of a block, at most
   unsigned shared_bytes = 0;  // the first of a block's dynamic shared memory are the operation's while it runs
+  unsigned forms = 0;         // code that can run it: 0 ll::AnyForm or ht::OneNode; 1 ll::LinesOnly, too; 2
+                              // ll::AcrossDomains or ht::AcrossNodes
   union {                     // by the handle's mode
     ucclep::LlDispatchArgs ll;
     ucclep::HtDispatchArgs ht;
@@ -231,6 +233,6 @@ struct ucclEpDeviceCombine {
   unsigned size = sizeof(ucclEpDeviceCombine), magic = 0x55450016u;
   unsigned abi = ucclep::device_abi;
   unsigned block_threads = 0;
-  unsigned shared_bytes = 0;
+  unsigned shared_bytes = 0, forms = 0;
   ucclep::HtCombineArgs args{};  // LL has no offer
 };
