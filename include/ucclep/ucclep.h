@@ -289,11 +289,11 @@ typedef struct {
 /**
  * What a handle of TILES says of received rows, in device memory that stays where it is as long as the handle lives. An
  * expert's rows are dense from its first one on, in the order in which they arrive, each once. Tile t of local expert l
- * is number first_row[l] / tile_rows + t and holds tile_rows of them; of the last one the rest is left alone. Who reads
- * a ready tile while its dispatch is under way acquires the word (ld.acquire.gpu), and fences the proxy
- * (fence.proxy.async) before bulk copies; what is launched behind a wait of the stream does neither.
+ * is number first_row[l] / tile_rows + t and holds tile_rows of them; the rest of an expert's last tile is not written.
+ * A kernel that reads a ready tile while its dispatch is under way acquires the word (ld.acquire.gpu), and fences the
+ * proxy (fence.proxy.async) before bulk copies; a kernel that is launched behind a wait of the stream needs neither.
  *
- * A dispatch begins all words anew before its stream goes on. When it fails in any way, words of tile_ready that are
+ * A dispatch resets all words before its stream goes on. When it fails in any way, words of tile_ready that are
  * still 0 become 2.
  */
 typedef struct {
@@ -617,10 +617,11 @@ ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* 
 /** [local] As ucclEpGroupGetDevice, for a window. */
 ucclEpResult_t ucclEpWindowGetDevice(ucclEpWindow_t window, ucclEpDeviceWindow* out);
 /** [local] Fills out with what ucclEpDispatch would launch, for a kernel that runs it itself, any number of times
- *  (ucclep/device/whole_operations.hpp): with the tensors of this call, and in LL with the ids that inputs.topk_idx
- *  points to then. HT uses the routing of the last ucclEpHandleUpdate. The handle counts as dispatched from now on.
- *  Valid until the handle is destroyed; HT: or updated. out->block_threads and out->shared_bytes say how the kernel is
- *  launched. ucclEpNotSupported with enable_mask, and for a handle with waves or tiles. */
+ *  (ucclep/device/whole_operations.hpp), with the tensors of this call. LL reads inputs.topk_idx in each run; HT uses
+ *  the routing of the last ucclEpHandleUpdate. The handle counts as dispatched from now on. Valid until the handle is
+ *  destroyed, in HT or updated. out->block_threads and out->shared_bytes say how the kernel is launched, out->forms
+ *  which code can run the operation. The library does not check that a launch has so much shared memory.
+ * ucclEpNotSupported with enable_mask, and for a handle with waves or tiles. */
 ucclEpResult_t ucclEpDispatchGetDevice(ucclEpHandle_t handle, const ucclEpDispatchInputs_t* inputs,
                                        const ucclEpDispatchOutputs_t* outputs, const ucclEpDispatchConfig_t* config,
                                        ucclEpDeviceDispatch* out);
