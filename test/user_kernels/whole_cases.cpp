@@ -217,11 +217,12 @@ TEST_CASE("whole operations in a kernel: one half each, the other is the host's"
 
 // Launches a kernel that the operation or the grid does not fit: the call is false in all blocks, and the group goes
 // on.
-void run_unfit(const Scenario& scenario, const std::string& kernel, UserGrid grid, const char* words) {
+void run_unfit(const Scenario& scenario, const std::string& kernel, const UserGrid& shape, const char* words) {
   run_ranks(scenario.ranks, [&](const Rank& rank) {
     Session at(rank, scenario);
     Whole one(rank, at, scenario, 1), other(rank, at, scenario, 2);
     Run run(at, one, other, 1);
+    UserGrid grid = shape;
     grid.shared_bytes = std::max(run.args.dispatch[0].shared_bytes, run.args.combine[0].shared_bytes);
     launch_user(at.handle, kernel, &run.args, sizeof run.args, at.stream, grid);
     at.stream.synchronize();
