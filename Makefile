@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What people type; the work is done by Meson and the scripts in tools/. WERROR=true makes warnings errors.
-# AMD_TARGETS=all embeds code for all AMD GPUs of a release, as install, bundle and RELEASE=1 wheel do; else it is for one.
+# NVIDIA_TARGETS=all and AMD_TARGETS=all embed code for all GPUs of a release, as install, deb and RELEASE=1 wheel do; else it is for one
+# of each vendor. NVIDIA_TARGETS=sm_80,sm_90a chooses some.
 # SHARD=I/N has `make mutants` try the Ith of N parts.
 PREFIX ?= /usr/local
 RELEASE ?= 0
@@ -76,6 +77,7 @@ docs:
 	@tools/docs.sh
 
 install: export AMD_TARGETS = all
+install: export NVIDIA_TARGETS ?= all
 install: all
 	@tools/install.sh "$(PREFIX)"
 
@@ -97,6 +99,7 @@ wheel:
 	@RELEASE=$(RELEASE) tools/wheel.sh
 
 deb: export AMD_TARGETS = all
+deb: export NVIDIA_TARGETS ?= all
 deb:
 	@tools/deps.sh deb
 	@tools/build.sh build library tools

@@ -12,15 +12,17 @@ shift
 # Files are compiled a dozen at a time, for build time; in build-fuzz by themselves, as its programs take single objects.
 # Line numbers are all the debug information that a backtrace needs. The sanitizer trees hold no GPU code, which nothing there could
 # run, and are little optimised, for build time.
-# The tree `build` has code for one AMD GPU, whose compiler takes minutes, and with AMD_TARGETS=all for those that a release has.
+# The tree `build` has code for one GPU of each vendor, whose compilers take minutes. NVIDIA_TARGETS and AMD_TARGETS are lists of
+# others, separated by commas, or `all` that a release has.
 options=(-Ddebug=false -Dc_args=-g1 -Dcpp_args=-g1)
 joined=(-Dunity=on -Dunity_size=12)
 sanitizer_options=(-Dcuda=disabled -Dhip=disabled -Doptimization=1 -Db_lundef=false)
 case $tree in
   build)
-    amd_targets=gfx942
-    if [ "${AMD_TARGETS:-}" = all ]; then amd_targets=gfx90a,gfx942; fi
-    options+=("-Damd_targets=$amd_targets" "${joined[@]}") ;;
+    nvidia_targets=${NVIDIA_TARGETS:-sm_90a} amd_targets=${AMD_TARGETS:-gfx942}
+    if [ "$nvidia_targets" = all ]; then nvidia_targets=sm_80,sm_90a,sm_100,sm_103,sm_120,compute_90; fi
+    if [ "$amd_targets" = all ]; then amd_targets=gfx90a,gfx942; fi
+    options+=("-Dnvidia_targets=$nvidia_targets" "-Damd_targets=$amd_targets" "${joined[@]}") ;;
   # For `make check`: GPU code for one target, of NVIDIA.
   build-check) options+=(-Dhip=disabled "${joined[@]}") ;;
   # gcc's ThreadSanitizer takes minutes where clang's takes seconds.
@@ -112,7 +114,8 @@ if [ ! -f "$tree/build.ninja" ]; then
 else
   if [ -n "${WERROR:-}" ]; then quietly meson configure "$tree" -Dwerror="$WERROR"; fi
   # A tree that has more keeps it: make install after make test compiles what is missing, and not the other way round.
-  if [ "${AMD_TARGETS:-}" = all ] && [ "$tree" = build ]; then quietly meson configure "$tree" -Damd_targets="$amd_targets"; fi
+  if [ -n "${NVIDIA_TARGETS:-}" ] && [ "$tree" = build ]; then quietly meson configure "$tree" -Dnvidia_targets="$nvidia_targets"; fi
+  if [ -n "${AMD_TARGETS:-}" ] && [ "$tree" = build ]; then quietly meson configure "$tree" -Damd_targets="$amd_targets"; fi
   if [ "$optional_tools" != "$(cat "$tree/optional_tools.txt" 2>/dev/null)" ]; then
     progress_begin "Configuring $tree again with Meson, as compilers have come or gone"
     quietly meson setup --reconfigure "$tree"

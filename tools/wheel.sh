@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$(realpath -m "${1:-dist}")
 tools/deps.sh python
-if [ "${RELEASE:-0}" != 0 ]; then export AMD_TARGETS=all; fi
+if [ "${RELEASE:-0}" != 0 ]; then export AMD_TARGETS=all NVIDIA_TARGETS="${NVIDIA_TARGETS:-all}"; fi
 tools/build.sh build library
 if [ "${RELEASE:-0}" != 0 ] && ! grep -q 'sm_.*gfx' build/gpu_code.txt; then
   echo "wheel.sh: a release has GPU code for NVIDIA and for AMD: both compilers must be there" >&2

@@ -150,6 +150,8 @@ std::optional<int> attribute_of(DeviceOrdinal device, int attribute) {
                              {VENDOR(50, 69), 0},
                              {VENDOR(33, 67), VENDOR(0x10, 0x40) + device},
                              {VENDOR(34, 68), 0},
+                             {VENDOR(75, -1), 9},  // compute capability 9.0
+                             {VENDOR(76, -1), 0},
                              {VENDOR(116, -1), 1},
                              {VENDOR(110, -1), 1},
                              {VENDOR(124, -1), 1},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening a driver: what it has to bring, and what is said where it does not.
 #include "device/gpu_driver/gpu_device.hpp"
+#include "device/gpu_driver/kernel_code.hpp"
 #include "doubles/support.hpp"
 
 namespace ucclep {
@@ -100,10 +101,10 @@ TEST_CASE("driver: a device that the library cannot use", "[driver]") {
     const Driver driver(*facts, facts->library);
     {
       const Setting failure("UCCLEP_DOUBLE_FAIL", "module_load:209");
-      is_refused(
-          ucclEpNotSupported,
-          {"no code in this library runs on " + std::string(facts->vendor) + " 0 (double)", "it holds: sm_90a gfx942"},
-          [&] { gpu::open_gpu_device(driver, 0); });
+      is_refused(ucclEpNotSupported,
+                 {"no code in this library runs on " + std::string(facts->vendor) + " 0 (double)",
+                  "it holds: sm_90a compute_80 gfx942"},
+                 [&] { gpu::open_gpu_device(driver, 0); });
     }
     {
       const Setting failure("UCCLEP_DOUBLE_FAIL", "module_load:2");
@@ -119,6 +120,50 @@ TEST_CASE("driver: a device that the library cannot use", "[driver]") {
     is_refused(ucclEpInvalidArgument, {"config.device_index is 4", "has 4 devices"},
                [&] { gpu::open_gpu_device(driver, 4); });
     CHECK(dbl.live_objects() == before);
+  }
+}
+
+// Of the images that run on a device of this compute capability, the first one.
+std::string image_of(const char* major, const char* minor) {
+  const Setting capability("UCCLEP_DOUBLE_ATTRIBUTE", "75:" + std::string(major) + ",76:" + minor);
+  const Driver driver(gpu::cuda_facts, gpu::cuda_facts.library);
+  return gpu::images_for(driver, 0, "a GPU").front().target;
+}
+
+TEST_CASE("driver: the image that fits a GPU", "[driver]") {
+  CHECK(image_of("9", "0") == "sm_90a");
+  CHECK(image_of("8", "0") == "compute_80");
+  CHECK(image_of("8", "9") == "compute_80");
+  CHECK(image_of("10", "0") == "compute_80");  // sm_90a runs on 9.0 alone
+  CHECK(image_of("12", "1") == "compute_80");
+  is_refused(ucclEpNotSupported, {"no code in this library runs on a GPU, compute capability 7.5", "it holds: sm_90a"},
+             [] { image_of("7", "5"); });
+  const Driver driver(gpu::hip_facts, gpu::hip_facts.library);
+  const auto of_amd = gpu::images_for(driver, 0, "a GPU");
+  CHECK(of_amd.size() == 1);
+  CHECK(std::string(of_amd.front().target) == "gfx942");
+}
+
+TEST_CASE("driver: UCCLEP_GPU_IMAGE chooses the image", "[driver]") {
+  {
+    const Setting image("UCCLEP_GPU_IMAGE", "compute_80");
+    CHECK(image_of("9", "0") == "compute_80");
+    const Driver driver(gpu::hip_facts, gpu::hip_facts.library);
+    is_refused(ucclEpInvalidArgument, {"UCCLEP_GPU_IMAGE is compute_80, which does not run on a GPU; unset it"},
+               [&] { gpu::images_for(driver, 0, "a GPU"); });
+  }
+  {
+    const Setting image("UCCLEP_GPU_IMAGE", "sm_90a");
+    CHECK(image_of("9", "0") == "sm_90a");
+    is_refused(ucclEpInvalidArgument,
+               {"UCCLEP_GPU_IMAGE is sm_90a, which does not run on a GPU, compute capability 8.6"},
+               [] { image_of("8", "6"); });
+  }
+  for (const char* name : {"sm_80", "sm_70", "gfx1100"}) {  // not built, and unknown
+    const Setting image("UCCLEP_GPU_IMAGE", name);
+    is_refused(ucclEpInvalidArgument,
+               {"UCCLEP_GPU_IMAGE is " + std::string(name) + ", which this library does not hold; it holds: sm_90a"},
+               [] { image_of("9", "0"); });
   }
 }
 

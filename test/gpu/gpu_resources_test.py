@@ -23,7 +23,7 @@ CLANG = [REMARK.format(text) for text in (
     "    Dynamic Stack: False", "    Occupancy [waves/SIMD]: 8", "    SGPRs Spill: 1", "    VGPRs Spill: 2",
     "    LDS Size [bytes/block]: 64")]
 
-TABLE = {"registers": {"gfx942": 128, "sm_90a": 128}, "static_shared_bytes": 128, "scalar_spills": 0, "kernels": {}}
+TABLE = {"registers": {"gfx942": 128, "sm_80": 128, "sm_90a": 128}, "static_shared_bytes": 128, "scalar_spills": 0, "spilled_bytes": {"sm_80": 8}, "kernels": {}}
 
 
 class Parsing(unittest.TestCase):
@@ -53,6 +53,10 @@ class Limits(unittest.TestCase):
         self.assertEqual(list(problems({"gfx942": {"good": Kernel(1, 16, 8)}}, table, {"good"})), [])
         self.assertIn("spills", " ".join(problems({"gfx942": {"good": Kernel(1, 17, 8)}}, table, {"good"})))
         self.assertIn("spills", " ".join(problems({"sm_90a": {"good": Kernel(1, 1)}}, table, {"good"})))
+
+    def test_spilled_bytes_of_a_target(self):
+        for target, size, found in (("sm_80", 8, 0), ("sm_80", 9, 2), ("sm_90a", 1, 2)):
+            self.assertEqual(len(list(problems({target: {"good": Kernel(1, size, size)}}, TABLE, {"good"}))), found)
 
     def test_kernels_and_table_agree(self):
         self.assertIn("good is missing from gfx942", self.found({}))

@@ -16,22 +16,20 @@ const DriverFacts cuda_facts{UCCLEP_DEVICE_CUDA,
                              "CUDA",
                              "libcuda.so.1",
                              12000,
-                             "sm_",
                              "NVIDIA",
                              "nvlink",
                              0,
-                             {10, 16, 97, 95, 102, 50, 33, 34},
+                             {10, 16, 97, 95, 102, 50, 33, 34, 75, 76},
                              {124, 116, 110, 117, 118}};
 // libamdhip64 counts 6.0 as 60000000. Coherent host memory has to be asked for.
 const DriverFacts hip_facts{UCCLEP_DEVICE_HIP,
                             "HIP",
                             "libamdhip64.so.6",
                             60000000,
-                            "gfx",
                             "AMD",
                             "xgmi",
                             0x40000000,
-                            {87, 63, 74, 10, 89, 69, 67, 68},
+                            {87, 63, 74, 10, 89, 69, 67, 68, 0, 0},
                             {}};
 
 namespace {

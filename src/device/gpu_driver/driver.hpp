@@ -17,13 +17,13 @@ struct DriverFacts {
   const char* vendor;   // "CUDA"
   const char* library;  // "libcuda.so.1"
   int oldest_version;   // as driver_version counts
-  const char* code;     // how the targets of its embedded code begin: "sm_"
   const char* maker;    // of the GPUs: "NVIDIA"
   const char* link;     // that joins them: "nvlink"
   unsigned coherent;    // flag of host_alloc that makes host memory coherent with running kernels
   struct {
     int warp_size, multiprocessors, shared_bytes_per_block, cooperative_launch, virtual_memory;
     int pci_domain, pci_bus, pci_device;
+    int capability_major, capability_minor;  // 0: it has none
   } attribute;
   // Likewise, of what NICs can do with its memory. 0: not known.
   struct {

@@ -20,8 +20,8 @@ using Function = Opaque*;
 using AllocationHandle = uint64_t;  // CUmemGenericAllocationHandle; a pointer in HIP
 
 // Codes with a meaning for the library. Both drivers number them alike.
-inline constexpr Code success = 0, out_of_memory = 2, no_device = 100, no_binary_for_gpu = 209, not_found = 500,
-                      not_ready = 600, peer_access_already_enabled = 704;
+inline constexpr Code success = 0, out_of_memory = 2, no_device = 100, no_binary_for_gpu = 209, unsupported_ptx = 222,
+                      not_found = 500, not_ready = 600, peer_access_already_enabled = 704;
 
 inline constexpr unsigned host_portable = 1, host_mapped = 2;  // flags of host_alloc and host_register
 inline constexpr unsigned stream_non_blocking = 1;

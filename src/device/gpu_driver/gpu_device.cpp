@@ -54,8 +54,9 @@ class GpuDevice : public Device {
       : driver_(driver),
         context_(driver, device_ordinal(driver, index)),
         traits_(gpu_device_traits(driver, index)),
-        starts_early_(env::flag("UCCLEP_EARLY_START").value_or(false) && driver.has_early_start()),
-        code_(driver, context_.get(), traits_.shared_bytes, traits_.name),
+        code_(driver, context_.get(), context_.ordinal(), traits_.shared_bytes, traits_.name),
+        starts_early_(env::flag("UCCLEP_EARLY_START").value_or(false) && driver.has_early_start() &&
+                      code_.starts_early()),
         setup_stream_(driver, context_.get()),
         nic_access_(driver, context_.ordinal(), context_.get()) {}
 
@@ -255,8 +256,8 @@ class GpuDevice : public Device {
   const Driver& driver_;
   PrimaryContext context_;
   const DeviceTraits traits_;
-  const bool starts_early_;  // kernels whose blocks do not meet
   KernelCode code_;
+  const bool starts_early_;  // kernels whose blocks do not meet
   OwnStream setup_stream_;
   GpuNicAccess nic_access_;
   std::map<void*, std::unique_ptr<MappedAllocation>> shareable_;

@@ -61,7 +61,7 @@ DeviceTraits gpu_device_traits(const Driver& driver, int index) {
   traits.num_sms = ask(attribute.multiprocessors);
   traits.max_block = max_threads;
   traits.shared_bytes = ask(attribute.shared_bytes_per_block);
-  traits.line_bytes = 16 * line_lanes(driver, traits.name);
+  traits.line_bytes = 16 * images_for(driver, ordinal, traits.name).front().line_lanes;
   traits.line_payload = traits.line_bytes - 8;
   traits.whole_bytes = whole_stores_of(driver.facts().maker).linked;
   if (ask(attribute.cooperative_launch) == 0) fail(ucclEpNotSupported, "{} has no cooperative launch", traits.name);

@@ -1,50 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/gpu_driver/kernel_code.hpp"
 
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <optional>
 #include <string_view>
 
+#include "base/env.hpp"
 #include "base/log.hpp"
-#include "device/kernels/gpu_code.hpp"
 #include "device/kernels/kernels.hpp"
 
 namespace ucclep::gpu {
 
 namespace {
 
-bool is_for(const GpuCode& blob, const Driver& driver) {
-  return std::string_view(blob.target).starts_with(driver.facts().code) && !blob.code.empty();
-}
-
 std::string symbol_of(const char* name) {
   return std::string("ucclep_") + name;
 }
 
-[[noreturn]] void refuse(const std::string& device_name) {
-  fail(ucclEpNotSupported, "no code in this library runs on {}; it holds: {}", device_name, gpu_code_summary());
+bool is_of_nvidia(std::string_view target) {
+  return target.starts_with("sm_") || target.starts_with("compute_");
+}
+
+// NVIDIA's rule: code for 8.0 runs on 8.6, code whose target ends with a letter on no other GPU, and PTX is compiled
+// for all that came later. An AMD driver says itself what it runs.
+bool fits(std::string_view target, const Driver& driver, int capability) {
+  if (driver.facts().kind != UCCLEP_DEVICE_CUDA) return !is_of_nvidia(target);
+  if (!is_of_nvidia(target)) return false;
+  const int least = std::atoi(target.data() + target.find('_') + 1);
+  if (target.starts_with("compute_")) return capability >= least;
+  const bool exact = std::isdigit(static_cast<unsigned char>(target.back())) == 0;
+  return exact ? capability == least : capability / 10 == least / 10 && capability >= least;
+}
+
+// Major and minor in one, as in the names of targets.
+int capability_of(const Driver& driver, DeviceOrdinal device) {
+  const auto& attribute = driver.facts().attribute;
+  if (attribute.capability_major == 0) return 0;
+  const auto ask = [&](int which) {
+    int value = 0;
+    driver.check(driver.api().device_attribute(&value, which, device), "asking for a device's compute capability");
+    return value;
+  };
+  return 10 * ask(attribute.capability_major) + ask(attribute.capability_minor);
+}
+
+std::string in_words(const Driver& driver, const std::string& device_name, int capability) {
+  if (driver.facts().kind != UCCLEP_DEVICE_CUDA) return device_name;
+  return fmt::format("{}, compute capability {}.{}", device_name, capability / 10, capability % 10);
+}
+
+[[noreturn]] void refuse(const std::string& device) {
+  fail(ucclEpNotSupported, "no code in this library runs on {}; it holds: {}", device, gpu_code_summary());
+}
+
+constexpr const char* variable = "UCCLEP_GPU_IMAGE";
+
+void check_wanted(const std::string& wanted, const Driver& driver, const std::string& device, int capability) {
+  const auto images = gpu_code();
+  const auto image = std::ranges::find(images, wanted, &GpuCode::target);
+  if (image == images.end() || image->code.empty()) {
+    fail(ucclEpInvalidArgument, "{} is {}, which this library does not hold; it holds: {}", variable, wanted,
+         gpu_code_summary());
+  }
+  if (!fits(wanted, driver, capability)) {
+    fail(ucclEpInvalidArgument, "{} is {}, which does not run on {}; unset it", variable, wanted, device);
+  }
 }
 
 }  // namespace
 
-unsigned line_lanes(const Driver& driver, const std::string& device_name) {
-  for (const GpuCode& blob : gpu_code()) {
-    if (is_for(blob, driver)) return blob.line_lanes;
-  }
-  refuse(device_name);
+std::vector<GpuCode> images_for(const Driver& driver, DeviceOrdinal device, const std::string& device_name) {
+  const int capability = capability_of(driver, device);
+  const std::string words = in_words(driver, device_name, capability);
+  const std::optional<std::string> wanted = env::text(variable);
+  if (wanted) check_wanted(*wanted, driver, words, capability);
+  std::vector<GpuCode> images = gpu_code();
+  std::erase_if(images, [&](const GpuCode& image) {
+    return image.code.empty() || (wanted && *wanted != image.target) || !fits(image.target, driver, capability);
+  });
+  if (images.empty()) refuse(words);
+  return images;
 }
 
-// The driver itself says which code runs: it refuses what was built for another architecture.
-KernelCode::KernelCode(const Driver& driver, Context context, size_t shared_bytes, const std::string& device_name)
+// The driver has the last word: it refuses code for another architecture, and PTX that is newer than it.
+KernelCode::KernelCode(const Driver& driver, Context context, DeviceOrdinal device, size_t shared_bytes,
+                       const std::string& device_name)
     : driver_(driver), context_(context), shared_bytes_(shared_bytes) {
   const Current current(driver, context);
-  for (const GpuCode& blob : gpu_code()) {
-    if (!is_for(blob, driver)) continue;
-    const Code loaded = driver.api().module_load(&module_, blob.code.data());
+  for (const GpuCode& image : images_for(driver, device, device_name)) {
+    const Code loaded = driver.api().module_load(&module_, image.code.data());
     if (loaded == success) {
-      log::info("device", "{}: the code for {}", device_name, blob.target);
+      log::info("device", "{}: the code for {}", device_name, image.target);
+      starts_early_ = image.starts_early;
       load_all();
       return;
     }
-    if (loaded != no_binary_for_gpu) driver.check(loaded, "loading the library's kernels");
+    if (loaded != no_binary_for_gpu && loaded != unsupported_ptx) driver.check(loaded, "loading the library's kernels");
   }
   refuse(device_name);
 }

@@ -8,12 +8,13 @@
 namespace ucclep {
 
 struct GpuCode {
-  const char* target;               // "sm_90a", "gfx90a", "gfx942"
+  const char* target;               // "sm_90a", "compute_90" (PTX), "gfx942"
   std::span<const std::byte> code;  // a fatbin for CUDA, a code object for AMD; empty when it was not built
   unsigned line_lanes;              // P15: lanes whose 16-byte stores this code takes to arrive together
+  bool starts_early;                // its kernels wait for what their stream has ahead of them (wait_for_stream)
 };
 
-// One entry per target, also for those that were not built. Made at each call: a table of the process would keep the
+// One entry per target, also for those that were not built, in the order in which they are tried. Made at each call: a table of the process would keep the
 // code in programs that never ask for it.
 std::vector<GpuCode> gpu_code();
 
