@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 RELEASE ?= 0
 
 .PHONY: all perf check test test-sanitizers test-more test-long test-nodes soak test-python test-clients test-gpu test-roce fuzz mutants model lint format docs install \
-  bundle wheel deb sanitized-library device-library clean
+  bundle wheel deb sanitized-library device-library examples-cutlass clean
 
 all:
 	@tools/deps.sh build
@@ -119,6 +119,11 @@ device-library:
 	  file=build/src/device/library/libucclep_device.$$kind; \
 	  if [ -f $$file ]; then cp -p $$file build/device-library/ && echo build/device-library/libucclep_device.$$kind; fi; \
 	done
+
+# layer_perf, with CUTLASS's headers from PyPI in build/cutlass. Needs nvcc.
+examples-cutlass:
+	@tools/deps.sh build
+	@tools/examples_cutlass.sh build
 
 clean:
 	rm -rf build build-check build-tsan build-asan build-fuzz build-lint build-mutants build-docs dist

@@ -106,6 +106,26 @@ device the defaults are small: 2 ranks, 8 tokens, 512 elements, top-4 of 32 expe
 
 )";
 
+const char* const layers_footer =
+    R"(A layer: dispatch, two grouped GEMMs with SwiGLU between them, combine; bf16, tensor cores
+of Hopper. --ways:
+  sequential  one after the other
+  waves       dispatch and combine in phases; the GEMMs of a wave of experts run beside the
+              rows of the next one (--waves)
+  tiles       LL: the first GEMM takes tiles of rows as they arrive (layout TILES)
+Each is captured into a graph. A time is that of a replay behind another replay that is not
+timed, in which the ranks meet, of the slowest rank, by events; the ways take turns. The ratio
+is the median over that of the first way.
+
+Results are compared with a reference that computes the same tokens in fp32 without the
+library: an error is at most 1/64 of |expected| + rms(expected). The ways have to agree in
+every bit. Exit code: 0 = all are right, 2 = bad command line, 1 = all else.
+
+--gemm-only times the two GEMMs by themselves, -b rows for each expert, beside CUTLASS's own
+grouped GEMM without SwiGLU.
+
+)";
+
 const char* const ranks_footer = R"(Ranks: --procs P starts P processes of T x G threads, each thread one rank;
 without it the ranks are threads of this process. Started by mpirun or srun,
 each process is one rank; that needs the plugin ucclep_perf_mpi.so beside this
@@ -257,6 +277,62 @@ void add_options_of_rounds(CLI::App& app, Options& o) {
   app.add_option("--blocks", o.blocks, "Blocks of a kernel (0 = as the library's; on the host device 2)")
       ->capture_default_str();
   app.add_option("--block-threads", o.block_threads, "Threads of a block (as the library's)");
+}
+
+struct Model {
+  int experts, topk, hidden, intermediate;
+};
+const std::map<std::string, Model> models = {{"qwen3-30b", {128, 8, 2048, 768}},
+                                             {"qwen2-moe", {60, 4, 2048, 1408}},
+                                             {"mixtral", {8, 2, 4096, 14336}},
+                                             {"phi-3.5", {16, 2, 4096, 6400}},
+                                             {"deepseek-v3", {256, 8, 7168, 2048}}};
+
+// Of whole layers.
+void add_options_of_layers(CLI::App& app, Options& o) {
+  app.add_option("--model", o.model, "Sets --experts, --topk, --hidden and --intermediate where they are not given")
+      ->check(CLI::IsMember(names(models)))
+      ->capture_default_str();
+  app.add_option("--intermediate", o.intermediate, "Elements between the two GEMMs of an expert");
+  app.add_option("--ways", o.ways, "How the layer is computed, a list (see below)")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->check(CLI::IsMember(o.ways))
+      ->capture_default_str();
+  app.add_option("--waves", o.waves, "Waves of experts (4, or as many as experts of a rank)");
+  app.add_option("--gemm-sms", o.gemm_sms, "SMs that the GEMMs may use (0 = all that are left)")->capture_default_str();
+  app.add_option("--tile-rows", o.tile_rows, "Rows of a tile of the GEMMs, 64 or 128 (0 = by the rows of an expert)")
+      ->capture_default_str();
+  app.add_flag("--gemm-only", o.gemm_only, "Time the GEMMs alone (see below)");
+}
+
+void set_model(const CLI::App& app, Options& o) {
+  const Model& model = models.at(o.model);
+  const auto set = [&](const char* name, int& value, int of_model) {
+    if (app.count(name) == 0) value = of_model;
+  };
+  set("--experts", o.experts, model.experts);
+  set("--topk", o.topk, model.topk);
+  set("--hidden", o.hidden, model.hidden);
+  set("--intermediate", o.intermediate, model.intermediate);
+}
+
+void check_layers(const Options& o) {
+  const int local = o.experts / o.ranks();
+  require(o.gpus_here > 0, "a layer needs a Hopper GPU, and this machine has no GPU with a driver");
+  require(o.mode == "ll", "--mode ht: layers are measured in ll");
+  require(o.layout == "expert_major" && o.dtype == "bf16" && !o.corrupt && o.skew == 0,
+          "--layout, --dtype, --corrupt and --skew: a layer takes bf16 by expert, with uniform routing");
+  require(o.intermediate > 0 && o.intermediate % 128 == 0,
+          fmt::format("--intermediate {}: expected a multiple of 128", o.intermediate));
+  require(o.hidden % 256 == 0, fmt::format("--hidden {}: expected a multiple of 256", o.hidden));
+  require(
+      o.waves >= 1 && o.waves <= std::min(local, 32),
+      fmt::format("--waves {}: expected 1 to {}, the experts of a rank and at most 32", o.waves, std::min(local, 32)));
+  require(o.gemm_sms >= 0, fmt::format("--gemm-sms {}: expected at least 0", o.gemm_sms));
+  require(o.tile_rows == 0 || o.tile_rows == 64 || o.tile_rows == 128,
+          fmt::format("--tile-rows {}: expected 64 or 128", o.tile_rows));
+  require(!o.ways.empty(), "--ways: expected at least one value");
 }
 
 void set_defaults(Options& o) {
@@ -428,12 +504,14 @@ Options parse_options(int argc, char** argv, const std::string& tool, const std:
   options.arguments.assign(argv + 1, argv + argc);
   Texts texts;
   CLI::App app(description, tool);
-  const bool rounds = timed == Timed::rounds;
-  app.footer(std::string(rounds ? rounds_footer : calls_footer) + ranks_footer);
+  const bool rounds = timed == Timed::rounds, layers = timed == Timed::layers;
+  app.footer(std::string(rounds ? rounds_footer : layers ? layers_footer : calls_footer) + ranks_footer);
   app.set_version_flag("--version", std::string(version));
   if (rounds) options.rounds = 200, options.iterations = 7;
   add_options(app, options, texts);
-  rounds ? add_options_of_rounds(app, options) : add_options_of_calls(app, options, texts);
+  if (rounds) add_options_of_rounds(app, options);
+  if (layers) add_options_of_layers(app, options);
+  if (timed == Timed::calls) add_options_of_calls(app, options, texts);
   *done = !parse(app, argc, argv);
   if (*done) return options;
   for (auto [name, value] : {std::pair{"-b", options.min_tokens},
@@ -447,6 +525,7 @@ Options parse_options(int argc, char** argv, const std::string& tool, const std:
     require_not_zero(app, "--block-threads", static_cast<uint64_t>(options.block_threads), 32);
     set_host_defaults(app, options);
   }
+  if (layers) set_model(app, options);
   if (!texts.late.empty()) parse_pair(texts.late, "--late", &options.late_rank, &options.late_us);
   if (!texts.child.empty()) parse_pair(texts.child, "--child", &options.child_fd, &options.child_index);
   options.layouts = parse_names(texts.layout, "--layout", known_layouts);
@@ -455,10 +534,12 @@ Options parse_options(int argc, char** argv, const std::string& tool, const std:
   require(!options.dtypes.empty() && !options.sms_choices.empty(), "--dtype and --sms: expected at least one value");
   if (texts.sweep) set_sweep(options);
   set_defaults(options);
+  if (layers && app.count("--waves") == 0) options.waves = std::clamp(options.experts / options.ranks(), 1, 4);
   options.graph = options.graph || (rounds && options.gpus_here > 0);
   for (const Options& run : options.runs()) {
     check_options(run);
     if (rounds) check_rounds(run);
+    if (layers) check_layers(run);
   }
   return options;
 }

@@ -62,6 +62,15 @@ struct Options {
   std::vector<std::string> forms = {"counted", "all"}, scopes = {"grid", "block", "warp"};
   int blocks = 0, block_threads = 0;  // of its kernels; 0 = as the library's
 
+  // Of layer_perf.
+  std::string model = "qwen3-30b";
+  int intermediate = 0;  // elements between an expert's two GEMMs; 0: of the other tools
+  std::vector<std::string> ways = {"sequential", "waves", "tiles"};
+  int waves = 0;      // of the way by waves
+  int gemm_sms = 0;   // that the GEMMs may use; 0 = all that the operations beside them leave
+  int tile_rows = 0;  // of the GEMMs, 64 or 128; 0 = by the rows of an expert
+  bool gemm_only = false;
+
   // Lists; a run has one of each in the fields above.
   std::vector<std::string> layouts, dtypes;
   std::vector<int> sms_choices;
@@ -83,7 +92,8 @@ struct Options {
   int api_device() const;
 };
 
-enum class Timed { calls, rounds };  // of the C API, or of the device API in one launch
+// What a tool times: calls of the C API, rounds of the device API in one launch, whole MoE layers.
+enum class Timed { calls, rounds, layers };
 
 // Parses, fills in the defaults that depend on other options, and checks what fits together. Throws UsageError.
 // --help and --version print and leave `done` set.

@@ -98,20 +98,6 @@ struct Outcome {
   Json runs = Json::array();
 };
 
-// Reports a failure of `work` to the team. The caller's objects are alive then: an Endpoint aborts its communicator
-// when it is destroyed, and the errors of other ranks that follow come second.
-template <class Work>
-void report_failure(const Options& options, Team& team, Work work) {
-  try {
-    work();
-  } catch (const TeamFailed&) {  // the rank that failed has said why
-    throw;
-  } catch (const std::exception& error) {
-    team.fail(fmt::format("{}: rank {}: {}", options.tool, team.rank(), error.what()));
-    throw TeamFailed(error.what());
-  }
-}
-
 void measure(Endpoint& endpoint, const Tool& tool, Team& team, Outcome& outcome) {
   const std::vector<RankInfo> ranks = team.gather(describe_rank(endpoint));
   const std::vector<Plan> plans = tool.plan(endpoint);
@@ -153,64 +139,82 @@ bool run_rank(const Options& options, const Tool& tool, Team& team) {
   return outcome.tally.wrong == 0 && outcome.tally.verified > 0;
 }
 
-// As run_rank, with every failure reported to the team.
-bool run_member(const Options& options, const Tool& tool, Team& team) {
+// As `rank`, with every failure reported to the team.
+bool run_member(const Options& options, Team& team, const std::function<bool(Team&)>& rank) {
   bool good = false;
   try {
-    report_failure(options, team, [&] { good = run_rank(options, tool, team); });
+    report_failure(options, team, [&] { good = rank(team); });
   } catch (const TeamFailed&) {
   }
   return good;
 }
 
-bool run_threads(const Options& options, const Tool& tool, SharedMemoryTeam& team, int first_rank) {
+bool run_threads(const Options& options, SharedMemoryTeam& team, int first_rank,
+                 const std::function<bool(Team&)>& rank) {
   std::atomic<bool> good{true};
   std::vector<std::thread> threads;
   for (int i = 0; i < options.ranks_per_process(); ++i) {
-    threads.emplace_back([&, rank = first_rank + i] {
-      const std::unique_ptr<Team> member = team.member(rank);
-      if (!run_member(options, tool, *member)) good = false;
+    threads.emplace_back([&, number = first_rank + i] {
+      const std::unique_ptr<Team> member = team.member(number);
+      if (!run_member(options, *member, rank)) good = false;
     });
   }
   for (std::thread& thread : threads) thread.join();
   return good;
 }
 
-bool run_mpi(const Options& options, const Tool& tool) {
+bool run_mpi(const Options& options, const std::function<bool(Team&)>& rank) {
   const std::unique_ptr<Team> team = open_mpi_team();
   if (team->size() != options.ranks()) {
     throw PerfError(
         fmt::format("MPI has {} ranks, but the launcher's environment says {}", team->size(), options.ranks()));
   }
-  return run_member(options, tool, *team);
-}
-
-bool run_here(const Options& options, const Tool& tool) {
-  if (options.mpi_ranks > 0) return run_mpi(options, tool);
-  if (options.child_fd >= 0) {  // the parent prints a failure
-    SharedMemoryTeam team(options.ranks(), options.child_fd);
-    return run_threads(options, tool, team, options.child_index * options.ranks_per_process());
-  }
-  SharedMemoryTeam team(options.ranks());
-  const bool good = options.processes > 0 ? run_processes(options, team) : run_threads(options, tool, team, 0);
-  if (!team.failure().empty()) std::fprintf(stderr, "%s\n", team.failure().c_str());
-  return good && team.failure().empty();
+  return run_member(options, *team, rank);
 }
 
 }  // namespace
 
-int run_tool(int argc, char** argv, const Tool& tool) {
+void report_failure(const Options& options, Team& team, const std::function<void()>& work) {
   try {
-    bool done = false;
-    const Options options = parse_options(argc, argv, tool.name, tool.description, &done, tool.timed);
-    return done || run_here(options, tool) ? 0 : 1;
+    work();
+  } catch (const TeamFailed&) {  // the rank that failed has said why
+    throw;
+  } catch (const std::exception& error) {
+    team.fail(fmt::format("{}: rank {}: {}", options.tool, team.rank(), error.what()));
+    throw TeamFailed(error.what());
+  }
+}
+
+bool run_ranks(const Options& options, const std::function<bool(Team&)>& rank) {
+  if (options.mpi_ranks > 0) return run_mpi(options, rank);
+  if (options.child_fd >= 0) {  // the parent prints a failure
+    SharedMemoryTeam team(options.ranks(), options.child_fd);
+    return run_threads(options, team, options.child_index * options.ranks_per_process(), rank);
+  }
+  SharedMemoryTeam team(options.ranks());
+  const bool good = options.processes > 0 ? run_processes(options, team) : run_threads(options, team, 0, rank);
+  if (!team.failure().empty()) std::fprintf(stderr, "%s\n", team.failure().c_str());
+  return good && team.failure().empty();
+}
+
+int run_main(const std::string& tool, const std::function<bool()>& work) {
+  try {
+    return work() ? 0 : 1;
   } catch (const UsageError& error) {
-    std::fprintf(stderr, "%s: %s\n", tool.name.c_str(), error.what());
+    std::fprintf(stderr, "%s: %s\n", tool.c_str(), error.what());
     return 2;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", tool.name.c_str(), error.what());
+    std::fprintf(stderr, "%s: %s\n", tool.c_str(), error.what());
     return 1;
   }
+}
+
+int run_tool(int argc, char** argv, const Tool& tool) {
+  return run_main(tool.name, [&] {
+    bool done = false;
+    const Options options = parse_options(argc, argv, tool.name, tool.description, &done, tool.timed);
+    return done || run_ranks(options, [&](Team& team) { return run_rank(options, tool, team); });
+  });
 }
 
 }  // namespace ucclep::perf

@@ -29,6 +29,15 @@ struct Tool {
   Timed timed = Timed::calls;                        // rounds: the series take turns, and times relate to the first
 };
 
+// Runs `rank` on every rank, as threads, processes or members of an MPI job. True if all returned true. What a rank
+// throws ends all, and is printed once.
+bool run_ranks(const Options& options, const std::function<bool(Team&)>& rank);
+// Reports what `work` throws to the team. The caller's objects are alive then: they abort a communicator when they are
+// destroyed, and the errors of other ranks that follow come second.
+void report_failure(const Options& options, Team& team, const std::function<void()>& work);
+// The exit code of main(): `work` returns whether all is right, and a UsageError is 2.
+int run_main(const std::string& tool, const std::function<bool()>& work);
+
 // main() of a tool: 0 = rows were verified and none is wrong, 1 = anything else, 2 = a bad command line.
 int run_tool(int argc, char** argv, const Tool& tool);
 

@@ -14,4 +14,4 @@ files() {  # in the index and new ones; in an unpacked archive those that lie th
     git ls-files --cached --others --exclude-standard -- src include apps test perf examples 2>/dev/null || find src include apps test perf examples -type f
   fi
 }
-files "$@" | grep -E '\.(c|h|cpp|hpp|cu)$' | while read -r file; do if [ -f "$file" ]; then echo "$file"; fi; done | xargs -r clang-format-19 "${how[@]}"
+files "$@" | grep -E '\.(c|h|cpp|hpp|cu|cuh)$' | while read -r file; do if [ -f "$file" ]; then echo "$file"; fi; done | xargs -r clang-format-19 "${how[@]}"
