@@ -54,8 +54,9 @@ class Experts {
   const void* up_weights() const;    // [experts, 2 * intermediate, hidden]: 8 rows of gate, 8 of up, in turn
   const void* down_weights() const;  // [experts, hidden, intermediate]
 
+  struct Gpu;  // of the implementation: nvcc's stubs name its types
+
  private:
-  struct Gpu;
   std::unique_ptr<Gpu> gpu_;
 };
 
