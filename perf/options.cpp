@@ -319,7 +319,6 @@ void set_model(const CLI::App& app, Options& o) {
 
 void check_layers(const Options& o) {
   const int local = o.experts / o.ranks();
-  require(o.gpus_here > 0, "a layer needs a Hopper GPU, and this machine has no GPU with a driver");
   require(o.mode == "ll", "--mode ht: layers are measured in ll");
   require(o.layout == "expert_major" && o.dtype == "bf16" && !o.corrupt && o.skew == 0,
           "--layout, --dtype, --corrupt and --skew: a layer takes bf16 by expert, with uniform routing");
@@ -333,6 +332,7 @@ void check_layers(const Options& o) {
   require(o.tile_rows == 0 || o.tile_rows == 64 || o.tile_rows == 128,
           fmt::format("--tile-rows {}: expected 64 or 128", o.tile_rows));
   require(!o.ways.empty(), "--ways: expected at least one value");
+  require(o.gpus_here > 0, "a layer needs a Hopper GPU, and this machine has no GPU with a driver");
 }
 
 void set_defaults(Options& o) {

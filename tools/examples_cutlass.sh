@@ -34,6 +34,7 @@ if [ ! -f "$tree/cutlass/include/cutlass/cutlass.h" ]; then
   cp -R "$source/tools/util/include" "$folder/cutlass/tools/util/"
   rm -rf "$tree/cutlass"
   mv "$folder/cutlass" "$tree/cutlass"
+  rm -rf "$folder"  # exec runs no trap
 fi
 
 tools/build.sh "$tree" build.ninja >/dev/null

@@ -159,6 +159,33 @@ TEST_CASE("perf tools: rounds have options and defaults of their own", "[perf][o
   CHECK(usage_error({"--rounds", "3"}).find("--rounds") != std::string::npos);
 }
 
+TEST_CASE("perf tools: layers have options of their own, and need a GPU", "[perf][options]") {
+  const auto error = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--device", "host", "-g", "2"});
+    return usage_error(arguments, Timed::layers);
+  };
+  CHECK(error({}).find("needs a Hopper GPU") != std::string::npos);
+  for (const char* model : {"qwen3-30b", "qwen2-moe", "mixtral", "phi-3.5", "deepseek-v3"}) {
+    CHECK(error({"--model", model}).find("needs a Hopper GPU") != std::string::npos);  // all else fits together
+  }
+  CHECK(error({"--model", "mixtral", "--experts", "2", "--topk", "2", "--ways", "sequential,tiles", "--waves", "1",
+               "--gemm-sms", "8", "--tile-rows", "64"})
+            .find("needs a Hopper GPU") != std::string::npos);
+  CHECK(error({"--model", "gpt"}).find("--model") != std::string::npos);
+  CHECK(error({"--model", "mixtral", "--waves", "5"}).find("--waves 5: expected 1 to 4") != std::string::npos);
+  CHECK(error({"--waves", "33"}).find("--waves 33: expected 1 to 32") != std::string::npos);
+  CHECK(error({"--waves", "0"}).find("--waves 0") != std::string::npos);
+  CHECK(error({"--intermediate", "64"}).find("--intermediate 64: expected a multiple of 128") != std::string::npos);
+  CHECK(error({"--intermediate", "0"}).find("--intermediate 0") != std::string::npos);
+  CHECK(error({"--hidden", "128"}).find("--hidden 128: expected a multiple of 256") != std::string::npos);
+  CHECK(error({"--tile-rows", "32"}).find("--tile-rows 32: expected 64 or 128") != std::string::npos);
+  CHECK(error({"--gemm-sms", "-1"}).find("--gemm-sms -1") != std::string::npos);
+  CHECK(error({"--ways", "sideways"}).find("--ways") != std::string::npos);
+  CHECK(error({"--mode", "ht"}).find("--mode ht") != std::string::npos);
+  CHECK(error({"--dtype", "fp16"}).find("--dtype") != std::string::npos);
+  CHECK(usage_error({"--ways", "tiles"}).find("--ways") != std::string::npos);  // of layers only
+}
+
 TEST_CASE("perf tools: ranks share GPUs when they are told to", "[perf][options]") {
   Options options = parse({"--device", "host", "-t", "4"});
   CHECK(options.gpus_here == 0);
