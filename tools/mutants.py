@@ -36,7 +36,9 @@ BUILD = TREE / "build"
 LISTING = WORK / "listing"  # a tree that is configured and never built
 PATCHES = ROOT / "test" / "mutants"
 SETTINGS = ["-Dcuda=disabled", "-Dhip=disabled", "-Dpython=disabled", "-Doptimization=0", "-Ddebug=false"]
-COMPILERS = {"CC": "clang-19", "CXX": "clang++-19"}  # without optimisation, kernels take it 3 s, g++ -O1 21 s
+# What a patch changes is changed back, and need not be compiled again where there is ccache.
+CCACHE = "ccache " if shutil.which("ccache") else ""
+COMPILERS = {"CC": CCACHE + "clang-19", "CXX": CCACHE + "clang++-19"}  # without optimisation, kernels take it 3 s, g++ -O1 21 s
 SECONDS = 120  # of the cases of one mutant
 MEMORY = 12 << 30  # bytes of its addresses: a mutant may ask for any number of things
 
@@ -44,7 +46,9 @@ MEMORY = 12 << 30  # bytes of its addresses: a mutant may ask for any number of 
 class Mutant:
     def __init__(self, path):
         self.path, self.name = path, path.stem
-        fields = dict(line.split(": ", 1) for line in path.read_text().split("\n\n")[0].splitlines() if ": " in line)
+        text = path.read_text()
+        fields = dict(line.split(": ", 1) for line in text.split("\n\n")[0].splitlines() if ": " in line)
+        self.files = [line.removeprefix("+++ b/") for line in text.splitlines() if line.startswith("+++ ")]
         self.rule, self.test = fields["Rule"], fields["Test"]
         self.cases = fields.get("Cases", "").strip()
         self.environment = dict(word.split("=", 1) for word in fields.get("Environment", "").split())
@@ -87,7 +91,8 @@ def tests_of_build():
 
 
 def build(files):
-    return run("ninja", "-C", BUILD, *sorted(files))
+    # By default ccache keeps nothing that was compiled with a precompiled header.
+    return run("ninja", "-C", BUILD, *sorted(files), env={"CCACHE_SLOPPINESS": "pch_defines,time_macros", **os.environ})
 
 
 def limit_memory():
@@ -178,6 +183,7 @@ def main():
     if unknown:
         sys.exit(f"mutants.py: there is no {sorted(unknown)[0]}.patch in test/mutants")
     mutants = [Mutant(path) for path in chosen(paths, options.names, options.shard)]
+    mutants.sort(key=lambda mutant: mutant.files)  # of one file in a row: each changes back what depends on it once
     if not mutants:
         sys.exit("mutants.py: there is no patch in this part of test/mutants")
     if options.apply_only:
