@@ -38,7 +38,7 @@ PATCHES = ROOT / "test" / "mutants"
 SETTINGS = ["-Dcuda=disabled", "-Dhip=disabled", "-Dpython=disabled", "-Doptimization=0", "-Ddebug=false"]
 # What a patch changes is changed back, and need not be compiled again where there is ccache.
 CCACHE = "ccache " if shutil.which("ccache") else ""
-COMPILERS = {"CC": CCACHE + "clang-19", "CXX": CCACHE + "clang++-19"}  # without optimisation, kernels take it 3 s, g++ -O1 21 s
+COMPILERS = {"CC": CCACHE + "clang-19", "CXX": CCACHE + "clang++-19"}  # without optimisation, kernels take it 8 s
 SECONDS = 120  # of the cases of one mutant
 MEMORY = 12 << 30  # bytes of its addresses: a mutant may ask for any number of things
 
