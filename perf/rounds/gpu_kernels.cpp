@@ -10,7 +10,7 @@ GpuKernels::GpuKernels(const gpu::Driver& driver, int index)
     : driver_(driver),
       traits_(gpu::gpu_device_traits(driver, index)),
       context_(driver, gpu::device_ordinal(driver, index)),
-      code_(driver, context_.get(), traits_.shared_bytes, traits_.name) {
+      code_(driver, context_.get(), context_.ordinal(), traits_.shared_bytes, traits_.name) {
   const gpu::Current current(driver, context_.get());
   for (const char* kernel : rounds_kernels) code_.find(kernel);
 }

@@ -14,8 +14,8 @@ struct GpuCode {
   bool starts_early;                // its kernels wait for what their stream has ahead of them (wait_for_stream)
 };
 
-// One entry per target, also for those that were not built, in the order in which they are tried. Made at each call: a table of the process would keep the
-// code in programs that never ask for it.
+// One entry per target, also for those that were not built, in the order in which they are tried. Made at each call: a
+// table of the process would keep the code in programs that never ask for it.
 std::vector<GpuCode> gpu_code();
 
 // "sm_90a (nvcc 13.0) | gfx90a gfx942 (clang-19)", or "none: " and the reason.

@@ -346,6 +346,8 @@ UCCLEP_FN void pause() {
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#include "ucclep/device/arch/numeric.hpp"  // before the next, which uses it
+
 #include "ucclep/device/arch/cuda_sm80.hpp"
 #else
 #include "ucclep/device/arch/cuda_sm90.hpp"

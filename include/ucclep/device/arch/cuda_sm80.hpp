@@ -2,7 +2,6 @@
 // In place of what NVIDIA GPUs have from sm_90 on (cuda_sm90.hpp). The warp makes bulk copies itself, 16 bytes a lane,
 // by ordinary accesses: they are done when it goes on, and need no fence of a proxy. Included by cuda.hpp.
 #pragma once
-#include "ucclep/device/arch/numeric.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 
