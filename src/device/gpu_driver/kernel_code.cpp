@@ -55,17 +55,15 @@ std::string in_words(const Driver& driver, const std::string& device_name, int c
   fail(ucclEpNotSupported, "no code in this library runs on {}; it holds: {}", device, gpu_code_summary());
 }
 
-constexpr const char* variable = "UCCLEP_GPU_IMAGE";
-
 void check_wanted(const std::string& wanted, const Driver& driver, const std::string& device, int capability) {
   const auto images = gpu_code();
   const auto image = std::ranges::find(images, wanted, &GpuCode::target);
   if (image == images.end() || image->code.empty()) {
-    fail(ucclEpInvalidArgument, "{} is {}, which this library does not hold; it holds: {}", variable, wanted,
+    fail(ucclEpInvalidArgument, "UCCLEP_GPU_IMAGE is {}, which this library does not hold; it holds: {}", wanted,
          gpu_code_summary());
   }
   if (!fits(wanted, driver, capability)) {
-    fail(ucclEpInvalidArgument, "{} is {}, which does not run on {}; unset it", variable, wanted, device);
+    fail(ucclEpInvalidArgument, "UCCLEP_GPU_IMAGE is {}, which does not run on {}; unset it", wanted, device);
   }
 }
 
@@ -74,7 +72,7 @@ void check_wanted(const std::string& wanted, const Driver& driver, const std::st
 std::vector<GpuCode> images_for(const Driver& driver, DeviceOrdinal device, const std::string& device_name) {
   const int capability = capability_of(driver, device);
   const std::string words = in_words(driver, device_name, capability);
-  const std::optional<std::string> wanted = env::text(variable);
+  const std::optional<std::string> wanted = env::text("UCCLEP_GPU_IMAGE");
   if (wanted) check_wanted(*wanted, driver, words, capability);
   std::vector<GpuCode> images = gpu_code();
   std::erase_if(images, [&](const GpuCode& image) {

@@ -85,7 +85,6 @@ UCCLEP_FN unsigned count_lanes(uint64_t mask) {
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
 #include "ucclep/device/arch/butterfly.hpp"
-#include "ucclep/device/arch/uniform.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 

@@ -321,8 +321,6 @@ UCCLEP_FN float multiply_rounded(float a, float b) {
 
 }  // namespace UCCLEP_SIMT_NAMESPACE
 
-#include "ucclep/device/arch/uniform.hpp"
-
 // Kernels are compiled for the CPU: ucclep/host_launch.hpp launches them.
 #define UCCLEP_ON_CPU 1
 
