@@ -76,14 +76,14 @@ docs:
 	@tools/deps.sh docs
 	@tools/docs.sh
 
-install: export AMD_TARGETS = all
+install: export AMD_TARGETS ?= all
 install: export NVIDIA_TARGETS ?= all
 install: all
 	@tools/install.sh "$(PREFIX)"
 
 # build/bundle, or with NAME=before build/bundle-before; with PROGRAMS="combine_perf dispatch_perf" of those alone.
 ifndef PROGRAMS
-bundle: export AMD_TARGETS = all
+bundle: export AMD_TARGETS ?= all
 endif
 bundle:
 	@tools/deps.sh bundle
@@ -98,7 +98,7 @@ endif
 wheel:
 	@RELEASE=$(RELEASE) tools/wheel.sh
 
-deb: export AMD_TARGETS = all
+deb: export AMD_TARGETS ?= all
 deb: export NVIDIA_TARGETS ?= all
 deb:
 	@tools/deps.sh deb

@@ -25,7 +25,7 @@ case ${1:-} in
     targets=(check)
     suites=(--suite check) ;;
   more)
-    export AMD_TARGETS=all
+    export AMD_TARGETS=${AMD_TARGETS:-all}
     targets=(all gpu-examples)
     suites=(--suite more)
     wheels=yes ;;
