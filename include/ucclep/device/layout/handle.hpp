@@ -48,13 +48,17 @@ struct TileLayout {
   uint64_t src_info, weights, row_at, scales_at;  // i64, f32, u64, u64 [L * slab]
   uint64_t taken, expected;  // u32 [L] places given to rows; rows that come of sources whose counts are known
   uint64_t arrived;          // u32 [tiles] rows that are here, and those that will never be
+  uint64_t from;             // u32 [R] rows that a source sends, once its header has been read
   uint64_t state;            // TileState
 };
 struct TileState {
   uint32_t resident;  // blocks that receive and have begun
   uint32_t closed;    // sources whose counts are known
   uint32_t left;      // blocks that have received all of theirs
+  uint32_t received;  // tiles_failed, or tiles_received when all rows are here; until then 0
+  uint32_t sending;   // blocks that send results back and have begun
 };
+constexpr uint32_t tiles_received = 1, tiles_failed = 2;
 
 // A handle's device memory. B is what an operation has at most, C its chunks.
 struct HandleLayout {
@@ -62,7 +66,8 @@ struct HandleLayout {
   uint64_t runs_in;    // u32 [R][B / run_rows] partial rows of a run that a user's kernel has staged so far; HT
   uint64_t relayed;    // u32 [rounds][blocks] rows that the last dispatch relayed to this node; HT between nodes
   uint64_t sent_to;    // u32 [R] rows that a user's kernel has sent to a rank of another domain so far; LL
-  uint64_t noted;      // u64 [R][B] the last dispatch whose row of a source row_homes has; LL
+  uint64_t noted;      // u64 [R][B] the last dispatch whose row of a source row_homes has; LL. With tiles: whose row
+                       // has arrived, 0 while none has since a dispatch began
   uint64_t zeroed;     // bytes that begin as zero: the state and what is above
   uint64_t topk;       // i32 [B][K] expert or -1
   uint64_t
@@ -172,6 +177,7 @@ struct HandleLayout {
       t.taken = take(4 * experts);
       t.expected = take(4 * experts);
       t.arrived = take(4 * t.tiles);
+      t.from = take(4ull * s.ranks);
       t.state = take(sizeof(TileState));
     }
     h.bytes = at;

@@ -13,6 +13,7 @@
 #include "ucclep/device/ll/bulk.hpp"
 #include "ucclep/device/ll/dispatch.hpp"
 #include "ucclep/device/ll/inbox.hpp"
+#include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/ll/lines.hpp"
 #include "ucclep/device/ll/row_lines.hpp"
 #include "ucclep/device/protocol/header.hpp"
@@ -59,9 +60,10 @@ struct ByArrival {
   }
 
   // Warp verb, when the copies are written: they are known, and count.
-  UCCLEP_FN void note(const LlDispatchArgs& args, uint32_t source) const {
+  UCCLEP_FN void note(const Op& op, const LlDispatchArgs& args, uint32_t source) const {
     const HandleMemory memory = memory_of(args);
     const Tiles tiles{memory};
+    if (lane_id() == 0) note_arrived(memory, source, place, op.seq);
     if (slot >= args.output.capacity) return;
     const uint64_t row = tiles.row(expert, slot);
     tiles.src_info()[row] = int64_t{source} << 32 | token;
@@ -184,13 +186,13 @@ UCCLEP_FN bool take_row(const Op& op, const LlDispatchArgs& args, Stage& stage, 
     if (!expand_bulk<typename Forms::Wire>(op, args, stage, source, place, index, way)) return false;
     bulk_wait_written();
   }
-  way.note(reload(args), source);
+  way.note(op, reload(args), source);
   return true;
 }
 
-// Warp verb: the counts of a source, whose header has begun to arrive. False: they did not come, or no rank can have
-// them.
-UCCLEP_FN bool expect_rows(const Op& op, const LlDispatchArgs& args, uint32_t source) {
+// Warp verb: the counts of a source that sends so many rows, whose header has begun to arrive. False: they did not
+// come, or no rank can have them.
+UCCLEP_FN bool expect_rows(const Op& op, const LlDispatchArgs& args, uint32_t source, uint32_t rows) {
   const HandleMemory memory = memory_of(args);
   const Tiles tiles{memory};
   const uint32_t local = op.group.shape.local_experts();
@@ -207,6 +209,7 @@ UCCLEP_FN bool expect_rows(const Op& op, const LlDispatchArgs& args, uint32_t so
   }
   if (!every_lane(ok)) return false;
   sync_warp();
+  if (lane_id() == 0) store_release<Scope::gpu>(tiles.from() + source, rows);
   const bool all = lane_id() == 0 && source_closed(tiles);
   sync_warp();
   if (ballot(all) != 0) close_tiles(tiles);
@@ -220,26 +223,23 @@ class TileReceiver {
   UCCLEP_FN TileReceiver(const LlDispatchArgs& args, Stage& stage) : args_(args), stage_(stage), start_(clock_ns()) {}
 
   UCCLEP_FN bool receive(const Op& op) {
-    const WarpUniform sets = (op.ranks() + wave_size - 1) / wave_size;  // of sources that a warp looks at together
+    const WarpUniform sets = LaneShare::sets(op);
     for (WarpUniform set = grid_warp() % sets; set < sets; set += grid_warps()) {
-      begin(op, set, sets);
+      begin(op, set);
       if (!receive_set(op)) return false;
     }
     return true;
   }
 
  private:
-  UCCLEP_FN void begin(const Op& op, uint32_t set, uint32_t sets) {
-    const uint32_t first = set * wave_size, left = op.ranks() - first, sources = left < wave_size ? left : wave_size;
-    const uint32_t lanes = wave_size / sources, source = lane_id() / lanes;
-    const uint32_t warps = grid_warps() < sets ? 1 : (grid_warps() - set + sets - 1) / sets;
-    const uint32_t warp = grid_warps() < sets ? 0 : grid_warp() / sets;
+  UCCLEP_FN void begin(const Op& op, uint32_t set) {
+    const LaneShare share = LaneShare::of(op, set);
     mine_ = {};
-    mine_.ended = source >= sources;
-    mine_.source = op.rotated(first + (mine_.ended ? 0 : source));
-    mine_.next = lane_id() % lanes * warps + warp;
-    mine_.step = lanes * warps;
-    closes_ = !mine_.ended && lane_id() % lanes == 0 && warp == source % warps;
+    mine_.ended = !share.any;
+    mine_.source = share.rank;
+    mine_.next = share.first;
+    mine_.step = share.step;
+    closes_ = share.leads;
   }
 
   // Warp verb: those of the lanes' sources.
@@ -295,7 +295,7 @@ class TileReceiver {
     if (counts && wait_ns.data) {
       *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start_);
     }
-    return expect_rows(op, args, source);
+    return expect_rows(op, args, source, facts.rows);
   }
 
   const LlDispatchArgs& args_;

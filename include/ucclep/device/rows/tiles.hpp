@@ -2,7 +2,8 @@
 // Tiles: received rows lie dense in their expert's slab, in the order in which they arrived, and each run of tile_rows
 // of them has a word that says when it is there (ucclEpTiles_t). Who receives a row gives it the next place, writes it
 // and counts it; who completes a tile says so. The counts of the headers tell how many rows an expert gets. When those
-// of all sources are known, the rows that its last tile will never get are counted as if they were there.
+// of all sources are known, the rows that its last tile will never get are counted as if they were there. On the way
+// back a row's partial sum may leave when the tiles of all its copies are done (awaited_tile).
 //
 // clang-format off
 // | who releases                                   | who acquires                        | what is ordered                |
@@ -15,6 +16,12 @@
 // |                                                |                                     |   the last tile                |
 // | set_tile: compare_exchange of tile_ready (gpu) | consumers: load_acquire (gpu), for  | all of that before what they   |
 // |                                                |   bulk copies a fence of the proxy  |   read                         |
+// | note_arrived: store_release (gpu) by a lane    | awaited_tile: load_acquire (gpu)    | where the copies of a row lie  |
+// |   that has seen what its warp wrote            |                                     |   before they are looked up    |
+// | expect_rows: store_release of a source's rows  | TileSender: load_acquire (gpu)      | nothing else                   |
+// |   (gpu)                                        |                                     |                                |
+// | consumers: add_release (gpu) of tile_done, or a| awaited_tile: load_acquire (system),| results before they are summed |
+// |   write of the stream                          |   then sync_warp                    |                                |
 // clang-format on
 #pragma once
 #include "ucclep/device/arch/types.hpp"
@@ -53,9 +60,10 @@ struct Tiles {
   UCCLEP_FN uint32_t* taken() const { return memory.at<uint32_t>(at().taken); }
   UCCLEP_FN uint32_t* expected() const { return memory.at<uint32_t>(at().expected); }
   UCCLEP_FN uint32_t* arrived() const { return memory.at<uint32_t>(at().arrived); }
+  UCCLEP_FN uint32_t* from() const { return memory.at<uint32_t>(at().from); }
   UCCLEP_FN TileState* state() const { return memory.at<TileState>(at().state); }
 };
-constexpr uint32_t not_closed = ~0u;  // rows_final: -1
+constexpr uint32_t not_closed = ~0u;  // rows_final: -1; rows of a source whose header has not been read
 
 // Grid verb, in the send phase of a dispatch, whatever becomes of it.
 UCCLEP_FN void open_tiles(const HandleMemory& memory) {
@@ -71,6 +79,9 @@ UCCLEP_FN void open_tiles(const HandleMemory& memory) {
     tiles.taken()[l] = tiles.expected()[l] = 0;
     tiles.first_row()[l] = static_cast<int64_t>(tiles.row(static_cast<uint32_t>(l), 0));
   }
+  for (uint64_t r = first; r < memory.shape.ranks; r += step) tiles.from()[r] = not_closed;
+  const uint64_t rows = uint64_t{memory.shape.ranks} * memory.handle.tokens;
+  for (uint64_t i = first; i < rows; i += step) memory.noted(0)[i] = 0;
   if (first == 0) *tiles.state() = {};
 }
 
@@ -109,6 +120,7 @@ UCCLEP_FN bool source_closed(const Tiles& tiles) {
 // Block verb, where rows will not come: nobody waits for them.
 UCCLEP_FN void give_up_tiles(const Tiles& tiles) {
   for (uint64_t t = thread_id(); t < tiles.count(); t += block_size()) set_tile(tiles, t, tile_is_none);
+  if (thread_id() == 0) store_relaxed<Scope::gpu>(&tiles.state()->received, tiles_failed);
 }
 
 // Block verb of each block that received, when all of its rows are counted. The last one sees whether as many rows came
@@ -133,7 +145,42 @@ UCCLEP_FN bool check_totals(const Op& op, const Tiles& tiles) {
     report_fatal(op.group.errors, op.group.abort_word, record);
     ok = false;
   }
-  return every_thread(ok);
+  if (!every_thread(ok)) return false;
+  if (thread_id() == 0) store_relaxed<Scope::gpu>(&tiles.state()->received, tiles_received);
+  return true;
+}
+
+// ---- Back: consumers make results of a tile's rows, where these lie in the tensor that combine reads, and count in
+// its tile_done.
+
+// Lane verb, of a warp that has written what there is to know of a row: it has arrived.
+UCCLEP_FN void note_arrived(const HandleMemory& memory, uint32_t source, uint32_t place, uint64_t seq) {
+  store_release<Scope::gpu>(memory.noted(source) + place, seq);
+}
+
+// A tile that a row waits for, or why there is none to name.
+struct AwaitedTile {
+  static constexpr uint32_t none = ~0u, not_arrived = none - 1;  // of that row all are done; it is not here
+  uint32_t tile, done;                                           // done: as its word says
+
+  UCCLEP_FN bool any() const { return tile != none; }
+};
+
+// Lane verb: of a row that this rank receives, the first tile with a copy of it that fewer than `target` consumers have
+// done. Where there is none, the results of all copies may be read by this lane, and after a sync_warp by its warp.
+UCCLEP_FN AwaitedTile awaited_tile(const Tiles& tiles, uint32_t target, uint32_t source, uint32_t place) {
+  const HandleMemory& memory = tiles.memory;
+  if (load_acquire<Scope::gpu>(memory.noted(source) + place) == 0) return {AwaitedTile::not_arrived, 0};
+  const uint32_t copies = memory.recv_count(source)[place];
+  const RecvEntry* const entries = memory.recv_entries(source, place);
+  for (uint32_t i = 0; i < copies; ++i) {
+    const uint32_t row = entries[i].row;
+    if (row >= tiles.at().slab) continue;  // it got no place
+    const uint32_t tile = entries[i].expert * tiles.of_expert() + row / tiles.rows_of_tile();
+    const uint32_t done = load_acquire<Scope::system>(tiles.done() + tile);
+    if (done < target) return {tile, done};
+  }
+  return {AwaitedTile::none, 0};
 }
 
 // All of a launch of one warp: the stream goes on when the blocks that receive have begun, so that no kernel behind it
