@@ -299,7 +299,8 @@ typedef struct {
 typedef struct {
   unsigned size, magic;
   uint32_t* tile_ready; /**< [tiles] 0 not yet, 1 its rows are there, 2 there is no such tile, or it will not come */
-  uint32_t* tile_done;  /**< [tiles] 0 when a dispatch begins: for consumers to add to */
+  uint32_t* tile_done;  /**< [tiles] 0 when a dispatch begins: consumers add to it (red.release.gpu) when the results of
+                             the tile's rows are written, or the stream writes it. For ucclEpCombine with send_only */
   int32_t* rows_final;  /**< [L] rows of an expert; -1 until all sources have said how many they send */
   int32_t* tile_expert; /**< [tiles] the local expert; -1: none */
   int64_t* first_row;   /**< [L] an expert's first row, a multiple of tile_rows */
@@ -401,12 +402,14 @@ typedef struct {
   int num_sms;     /**< of every kernel that the call launches together; 0 = the group's */
 } ucclEpDispatchConfig_t;
 
-/** Of one call; the same on all ranks but for num_sms. */
+/** Of one call; the same on all ranks but for num_sms and done_target. */
 typedef struct {
   unsigned size, magic;
-  int send_only; /**< 1: start the transfer only; ucclEpComplete finishes it */
-  int pass;      /**< UCCLEP_PASS_* */
-  int num_sms;   /**< of every kernel that the call launches together; 0 = the group's */
+  int send_only;   /**< 1: start the transfer only; ucclEpComplete finishes it */
+  int pass;        /**< UCCLEP_PASS_* */
+  int num_sms;     /**< of every kernel that the call launches together; 0 = the group's */
+  int quant;       /**< UCCLEP_QUANT_NONE; FP8_128 is ucclEpNotSupported in this version */
+  int done_target; /**< TILES: a tile is done when its tile_done has reached this; 0 = 1 */
 } ucclEpCombineConfig_t;
 
 /* ---- Library ---- */
@@ -570,7 +573,10 @@ ucclEpResult_t ucclEpDispatch(ucclEpHandle_t handle, const ucclEpDispatchInputs_
                               ucclEpStream_t stream);
 /** [operation] Brings the rows back and sums them per token: experts of a rank ascending in fp32, rounded once to the
  *  dtype of tokens, then ranks (HT between nodes: nodes) ascending, then bias and one last rounding. Sums repeat bit
- * for bit on every device and transport. A pending dispatch of a handle with waves or tiles ends before.
+ * for bit on every device and transport. A pending dispatch of a handle with waves or tiles ends before, unless
+ * send_only is set. With TILES, send_only and a pending dispatch, num_sms blocks on a stream of the library's send the
+ * rows of a token when the tiles of all its rows here are done (tile_done, done_target). So this call comes before the
+ * consumers; its stream goes on when these blocks run. A tile that is not done in time is ucclEpTimeout.
  * ucclEpInvalidUsage before the handle's first dispatch. */
 ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t* inputs,
                              const ucclEpCombineOutputs_t* outputs, const ucclEpCombineConfig_t* config,
@@ -579,12 +585,12 @@ ucclEpResult_t ucclEpCombine(ucclEpHandle_t handle, const ucclEpCombineInputs_t*
  *  dispatch of TILES are written on a stream of the library's from the first phase on, by num_sms blocks, while
  * consumers take the tiles that are ready; the call's stream goes on when these blocks run, and this call waits for
  * them.) With none pending it does nothing. At most one may be pending on a handle, which takes no Update, Dispatch or
- * Combine meanwhile (with waves: one Combine, which with send_only is pending, too, and ends with the same call, and
- * else ends the dispatch; with TILES one without send_only, which ends the dispatch), and of a group's operations of a
- * kind at most max_in_flight from the oldest pending one on; one more is ucclEpInvalidUsage. A capture contains both
- * phases. A graph that holds a whole operation may be replayed while one of another handle is pending; the replay
- * counts towards max_in_flight, which the caller has to observe then, as no call sees it. With enable_mask such a
- * replay sends nothing and leaves the record ucclEpInvalidUsage. */
+ * Combine meanwhile (with waves or TILES: one Combine, which with send_only is pending, too, and ends with the same
+ * call, and else ends the dispatch), and of a group's operations of a kind at most max_in_flight from the oldest
+ * pending one on; one more is ucclEpInvalidUsage. A capture contains both phases. A graph that holds a whole operation
+ * may be replayed while one of another handle is pending; the replay counts towards max_in_flight, which the caller has
+ * to observe then, as no call sees it. With enable_mask such a replay sends nothing and leaves the record
+ * ucclEpInvalidUsage. */
 ucclEpResult_t ucclEpComplete(ucclEpHandle_t handle, ucclEpStream_t stream);
 /** [stream] Of a pending send_only dispatch: when later work on the stream starts, the rows of all experts up to this
  *  wave are there, whatever peers hold back of later waves. Ascending, each at most once; what was left out comes with

@@ -247,9 +247,6 @@ TEST_CASE("tiles: calls that are refused", "[tiles][process][driver]") {
     begin_tiles(exchange, at.handle, at.stream);
     refused(exchange.try_dispatch(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpDispatch", {"pending"});
     refused(exchange.try_update(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpHandleUpdate", {"pending"});
-    exchange.combine_config.send_only = 1;
-    refused(exchange.try_combine(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpCombine", {"pending"});
-    exchange.combine_config.send_only = 0;
     Scenario late = scenario;
     late.weights = Weights::with_combine;
     Exchange weighted(rank, at.comm, late, scenario.seed);

@@ -277,6 +277,8 @@ class Caller {
     config.send_only = pick({0, 1, 2});
     config.pass = pick({0, 1, 2});
     config.num_sms = pick({0, 1, -1});
+    config.quant = pick({0, 0, 0, 1});
+    config.done_target = pick({0, 0, 1, -1});
     return struct_of(config);
   }
   void dispatch() {

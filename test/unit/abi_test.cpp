@@ -173,10 +173,12 @@ PIN(ucclEpDispatchConfig_t, round_scale, 16, int);
 PIN(ucclEpDispatchConfig_t, pass, 20, int);
 PIN(ucclEpDispatchConfig_t, num_sms, 24, int);
 
-PIN_STRUCT(ucclEpCombineConfig_t, 20);
+PIN_STRUCT(ucclEpCombineConfig_t, 28);
 PIN(ucclEpCombineConfig_t, send_only, 8, int);
 PIN(ucclEpCombineConfig_t, pass, 12, int);
 PIN(ucclEpCombineConfig_t, num_sms, 16, int);
+PIN(ucclEpCombineConfig_t, quant, 20, int);
+PIN(ucclEpCombineConfig_t, done_target, 24, int);
 
 PIN_STRUCT(ucclEpTiles_t, 96);
 PIN(ucclEpTiles_t, tile_ready, 8, uint32_t*);

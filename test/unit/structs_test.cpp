@@ -73,7 +73,7 @@ TEST_CASE("C50 the first released sizes stay", "[structs]") {
   check_first_form<ucclEpCombineInputs_t>();
   check_first_form<ucclEpCombineOutputs_t>();
   check_first_form<ucclEpDispatchConfig_t>();
-  check_first_form<ucclEpCombineConfig_t>();
+  check_first_form<ucclEpCombineConfig_t>(20);
   check_first_form<ucclEpTiles_t>();
 }
 

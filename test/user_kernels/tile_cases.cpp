@@ -49,7 +49,9 @@ class TileExperts {
              static_cast<char*>(exchange.combine_in.tokens->data),
              static_cast<uint64_t>(slots()),
              reinterpret_cast<uint32_t*>(data(late_)),
-             30'000'000'000};
+             30'000'000'000,
+             1,
+             false};
     late_.set_integers({0});
     late_.upload();
   }
@@ -69,6 +71,9 @@ class TileExperts {
     answers_.upload();
     exchange_.hide_rows_back();
   }
+  void count_as_done(uint32_t times) { args_.times = times; }
+  uint32_t times() const { return args_.times; }
+  void turn_round() { args_.backwards = !args_.backwards; }
   void work(ucclEpHandle_t handle, ucclEpStream_t stream) {
     launch_user(handle, "tile_consumer", &args_, sizeof args_, stream, {.blocks = 3, .threads = 128});
   }
@@ -89,21 +94,29 @@ class TileExperts {
   TileConsumerArgs args_{};
 };
 
-void enqueue_tiles(Exchange& exchange, TileExperts& experts, ucclEpHandle_t handle, ucclEpStream_t stream) {
+// How results go back: by a combine after the experts, or beside them.
+enum class Back { after, beside };
+
+void enqueue_tiles(Exchange& exchange, TileExperts& experts, Back back, ucclEpHandle_t handle, ucclEpStream_t stream) {
   exchange.dispatch_config.send_only = 1;
   exchange.dispatch(handle, stream);
+  if (back == Back::beside) {
+    exchange.combine_config.send_only = 1;
+    exchange.combine_config.done_target = static_cast<int>(experts.times());
+    exchange.combine(handle, stream);
+  }
   experts.work(handle, stream);
   ok(ucclEpComplete(handle, stream), "ucclEpComplete");
-  exchange.combine(handle, stream);
+  if (back == Back::after) exchange.combine(handle, stream);
 }
 
 void check_tile_round(Exchange& exchange, TileExperts& experts, ucclEpHandle_t handle, int rank) {
   experts.check(rank);
   const TileWords words(exchange.comm(), handle);
   for (size_t t = 0; t < words.done.size(); ++t) {
-    require(words.done[t] == (words.ready[t] == 1 ? 1u : 0u), "tile_done of tile " + std::to_string(t) + " is " +
-                                                                  std::to_string(words.done[t]) + ", tile_ready is " +
-                                                                  std::to_string(words.ready[t]));
+    require(words.done[t] == (words.ready[t] == 1 ? experts.times() : 0u),
+            "tile_done of tile " + std::to_string(t) + " is " + std::to_string(words.done[t]) + ", tile_ready is " +
+                std::to_string(words.ready[t]));
   }
   exchange.take_places(handle);
   exchange.check_counters();
@@ -122,7 +135,30 @@ TEST_CASE("tiles: a consumer takes them while others come", "[tiles][reduced][pr
         for (uint64_t round = 0; round < 3; ++round) {
           if (round != 0) exchange.reroute(round + 10);
           experts.prepare(rank.rank);
-          enqueue_tiles(exchange, experts, at.handle, at.stream);
+          enqueue_tiles(exchange, experts, Back::after, at.handle, at.stream);
+          at.stream.synchronize();
+          check_tile_round(exchange, experts, at.handle, rank.rank);
+        }
+        no_async_error(at.comm);
+      });
+    }
+  }
+}
+
+TEST_CASE("tiles: results go back while a consumer makes others", "[tiles][reduced][process][room]") {
+  for (const int tile_rows : reduced() ? std::vector{16} : std::vector{16, 64}) {
+    for (const int64_t hidden : {64, 1024}) {
+      const Scenario scenario = tile_scenario(hidden, tile_rows);
+      run_ranks(scenario.ranks, [&](Rank& rank) {
+        Session at(rank, scenario);
+        Exchange exchange(rank, at.comm, scenario, 3);
+        TileExperts experts(at.comm, at.handle, exchange);
+        for (uint64_t round = 0; round < 4; ++round) {
+          if (round != 0) exchange.reroute(round + 10);
+          experts.count_as_done(round < 2 ? 1 : 4);
+          experts.turn_round();
+          experts.prepare(rank.rank);
+          enqueue_tiles(exchange, experts, Back::beside, at.handle, at.stream);
           at.stream.synchronize();
           check_tile_round(exchange, experts, at.handle, rank.rank);
         }
@@ -133,28 +169,30 @@ TEST_CASE("tiles: a consumer takes them while others come", "[tiles][reduced][pr
 }
 
 TEST_CASE("tiles: a consumer in a graph, replayed with other routing", "[tiles][reduced][process][room]") {
-  for (const int64_t hidden : {64, 1024}) {
-    const Scenario scenario = tile_scenario(hidden, 16);
-    run_ranks(scenario.ranks, [&](Rank& rank) {
-      Session at(rank, scenario);
-      const auto capturing = Capturing::of(at.comm);
-      Exchange exchange(rank, at.comm, scenario, 5);
-      TileExperts experts(at.comm, at.handle, exchange);
-      const Graph graph(*capturing, at.stream, [&] { enqueue_tiles(exchange, experts, at.handle, at.stream); });
-      for (uint64_t round = 0; round < (reduced() ? 3 : 8); ++round) {
-        exchange.reroute(round + 20);
+  for (const Back back : {Back::after, Back::beside}) {
+    for (const int64_t hidden : {64, 1024}) {
+      const Scenario scenario = tile_scenario(hidden, 16);
+      run_ranks(scenario.ranks, [&](Rank& rank) {
+        Session at(rank, scenario);
+        const auto capturing = Capturing::of(at.comm);
+        Exchange exchange(rank, at.comm, scenario, 5);
+        TileExperts experts(at.comm, at.handle, exchange);
+        const Graph graph(*capturing, at.stream, [&] { enqueue_tiles(exchange, experts, back, at.handle, at.stream); });
+        for (uint64_t round = 0; round < (reduced() ? 3 : 8); ++round) {
+          exchange.reroute(round + 20);
+          experts.prepare(rank.rank);
+          graph.launch(at.stream);
+          at.stream.synchronize();
+          check_tile_round(exchange, experts, at.handle, rank.rank);
+        }
+        exchange.reroute(50);  // and outside of it
         experts.prepare(rank.rank);
-        graph.launch(at.stream);
+        enqueue_tiles(exchange, experts, back, at.handle, at.stream);
         at.stream.synchronize();
         check_tile_round(exchange, experts, at.handle, rank.rank);
-      }
-      exchange.reroute(50);  // and outside of it
-      experts.prepare(rank.rank);
-      enqueue_tiles(exchange, experts, at.handle, at.stream);
-      at.stream.synchronize();
-      check_tile_round(exchange, experts, at.handle, rank.rank);
-      no_async_error(at.comm);
-    });
+        no_async_error(at.comm);
+      });
+    }
   }
 }
 

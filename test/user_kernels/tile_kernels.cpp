@@ -7,7 +7,8 @@ UCCLEP_KERNEL(tile_consumer, ucclep::test::TileConsumerArgs) {
   const auto copy = [](char* to, const char* from, uint64_t bytes) {
     for (uint64_t i = 16 * lane_id(); i < bytes; i += 16 * wave_size) store16(to + i, load16(from + i));
   };
-  for (auto tile = static_cast<int64_t>(block_id()); tile < args.tiles.tiles; tile += grid_size()) {
+  for (auto turn = static_cast<int64_t>(block_id()); turn < args.tiles.tiles; turn += grid_size()) {
+    const int64_t tile = args.backwards ? args.tiles.tiles - 1 - turn : turn;
     uint32_t word = 0;
     if (thread_id() == 0) {
       const Wait wait = begin_wait(args.limit_ns, args.late);
@@ -18,6 +19,7 @@ UCCLEP_KERNEL(tile_consumer, ucclep::test::TileConsumerArgs) {
       if (!came) store_relaxed<Scope::gpu>(args.late, 1u);
     }
     if (!sync_block_or(word == 1)) continue;
+    if (thread_id() == 0) fetch_add_acq_rel<Scope::gpu>(args.tiles.tile_done + tile, args.times - 1);
     const int32_t expert = args.tiles.tile_expert[tile];
     const int64_t first = tile * args.tile_rows - args.tiles.first_row[expert];
     // Before all sources have closed a tile that is ready is full.

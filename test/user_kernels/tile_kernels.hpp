@@ -16,6 +16,8 @@ struct TileConsumerArgs {
   uint64_t slots;                    // rows of an expert in seen and answers
   uint32_t* late;                    // device memory, 0: gets 1 when a tile did not come in time
   uint64_t limit_ns;
+  uint32_t times;  // how often a tile is counted as done: but for the last before it has results
+  bool backwards;  // from the last tile on
 };
 
 }  // namespace ucclep::test

@@ -137,7 +137,7 @@ class DispatchConfig(Struct):
 
 class CombineConfig(Struct):
     MAGIC = 0x55450011
-    _fields_ = [("send_only", c_int), ("pass_", c_int), ("num_sms", c_int)]
+    _fields_ = [("send_only", c_int), ("pass_", c_int), ("num_sms", c_int), ("quant", c_int), ("done_target", c_int)]
 
 
 class Tiles(Struct):

@@ -128,14 +128,15 @@ class Handle(OnDevice):
 
     def combine(self, tokens: Any, out: Any, *, topk_weights: Any = None, bias: Any = None, bias2: Any = None,
                 scales: Any = None, out_topk_weights: Any = None, wait_ns: Any = None, backward: bool = False,
-                send_only: bool = False, num_sms: int = 0, stream: Any = None) -> None:
-        """Brings the rows back and sums them per token. Sums repeat bit for bit."""
+                send_only: bool = False, num_sms: int = 0, done_target: int = 0, stream: Any = None) -> None:
+        """Brings the rows back and sums them per token. Sums repeat bit for bit. done_target: how often consumers count a
+        tile in tile_done, of a send_only combine beside a pending dispatch of TILES; 0 = 1."""
         inputs, outputs, config = self._combine_in, self._combine_out, self._combine_config
         _held = (self._fill(inputs, _INPUTS, _COMBINE_IN, (tokens, scales, topk_weights, bias, bias2)),
                  self._fill(outputs, _OUTPUTS, _COMBINE_OUT, (out, out_topk_weights, wait_ns)))
-        settings = send_only, backward, num_sms
+        settings = send_only, backward, num_sms, done_target
         if settings != self._combine_settings:
-            config.send_only, config.pass_, config.num_sms = settings
+            config.send_only, config.pass_, config.num_sms, config.done_target = settings
             self._combine_settings = settings
         check(lib.ucclEpCombine(self.pointer, inputs, outputs, config, stream_pointer(stream)))
 

@@ -5,6 +5,7 @@
 #include "ucclep/device/ht/dispatch.hpp"
 #include "ucclep/device/ht/nodes/network.hpp"
 #include "ucclep/device/ll/combine_small.hpp"
+#include "ucclep/device/ll/combine_tiles.hpp"
 #include "ucclep/device/ll/dispatch_small.hpp"
 #include "ucclep/device/ll/network.hpp"
 #include "ucclep/device/ll/tiles.hpp"

@@ -209,7 +209,10 @@ ucclEpHandle_t create_handle(ucclEpGroup& group, const ucclEpHandleConfig_t& con
     handle->routing = std::make_shared<KnownRouting>();
     handle->routing->counts = counts;
   }
-  if (d.tile_rows != 0) handle->service = std::make_shared<TileService>(*group.comm->device);
+  for (const Kind kind : {Kind::dispatch, Kind::combine}) {
+    if (d.tile_rows == 0) break;
+    handle->services[static_cast<uint32_t>(kind)] = std::make_shared<TileService>(*group.comm->device);
+  }
   handle->enlist(ObjectKind::handle, group.comm);
   group.handles.push_back(handle.get());
   return handle.release();

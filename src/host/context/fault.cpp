@@ -30,10 +30,10 @@ OperationName operation_name(Operation operation) {
 }
 
 const char* phase_name(Phase phase) {
-  constexpr const char* names[] = {"none",    "routing",    "slot",     "header",   "settings", "rows",
-                                   "weights", "staging",    "grid",     "capacity", "shape",    "tokens",
-                                   "ring",    "handle_mem", "argument", "window",   "signal",   "barrier",
-                                   "mask",    "unrouted",   "placed",   "pending",  "counts",   "offer"};
+  constexpr const char* names[] = {"none",     "routing", "slot",     "header",  "settings", "rows",     "weights",
+                                   "staging",  "grid",    "capacity", "shape",   "tokens",   "ring",     "handle_mem",
+                                   "argument", "window",  "signal",   "barrier", "mask",     "unrouted", "placed",
+                                   "pending",  "counts",  "offer",    "tiles"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -124,6 +124,19 @@ std::string tokens_message(const ErrorRecord& r, int rank) {
       r.epoch, rank, r.expected, r.got);
 }
 
+// Results of consumers did not come.
+std::string tiles_message(const ErrorRecord& r, int rank) {
+  const char* operation = operation_name(r.operation).function;
+  const uint64_t waited_ms = r.waited_ns / 1000000, tile = r.got >> 32, done = r.got & 0xffffffff;
+  if (r.expected == 0) {
+    return fmt::format("{} {}: rank {} waited {} ms for rows of the pending dispatch", operation, r.epoch, rank,
+                       waited_ms);
+  }
+  return fmt::format(
+      "{} {}: rank {} waited {} ms for its consumers: tile_done of tile {} is {}, expected at least {} (done_target)",
+      operation, r.epoch, rank, waited_ms, tile, done, r.expected);
+}
+
 std::string message(const ErrorRecord& r, int rank) {
   const char* operation = operation_name(r.operation).function;
   if (r.phase == Phase::ring) {
@@ -131,6 +144,7 @@ std::string message(const ErrorRecord& r, int rank) {
                        r.epoch, rank, r.waited_ns / 1000000, r.peer);
   }
   if (r.operation == Operation::channel) return channel_message(r, rank);
+  if (r.phase == Phase::tiles) return tiles_message(r, rank);
   if (r.code == ucclEpTimeout) {
     return fmt::format("{} {}: rank {} waited {} ms for rank {} {}", operation, r.epoch, rank, r.waited_ns / 1000000,
                        r.peer, awaited(r.phase));

@@ -44,7 +44,7 @@ struct KnownRouting {
   bool weights_given = false;
   int64_t output_rows = 0;  // HT: of the output tensors
 
-  // By kind; with waves a combine may be pending beside the dispatch.
+  // By kind; with waves or tiles a combine may be pending beside the dispatch.
   std::optional<PendingReceive> pending[num_kinds];
 
   // Operations of it were captured: the graphs in which they are, and whether one is a framework's, which may replay
@@ -62,7 +62,7 @@ struct ucclEpHandle : ucclep::LiveObject {
   ucclep::HandleView device{};  // what kernels get
   ucclep::Workspace memory;     // empty: the caller's
   std::shared_ptr<ucclep::KnownRouting> routing;
-  std::shared_ptr<ucclep::TileService> service;    // of one with tiles
+  std::shared_ptr<ucclep::TileService> services[ucclep::num_kinds];  // of one with tiles: for dispatch and combine
   std::shared_ptr<ucclep::HostCounts> new_counts;  // on the caller's memory, until it is filled through this handle
 
   static constexpr int64_t tokens_unknown = -1;  // the dispatch was device-initiated

@@ -133,8 +133,8 @@ void check_nothing_pending(const ucclEpHandle& handle) {
   }
 }
 
-void check_in_flight(const ucclEpHandle& handle, Kind kind, bool send_only) {
-  const bool may_be_beside = handle.device.waves > 1 || (handle.device.tile_rows != 0 && !send_only);
+void check_in_flight(const ucclEpHandle& handle, Kind kind) {
+  const bool may_be_beside = handle.device.waves > 1 || handle.device.tile_rows != 0;
   const bool beside_dispatch = kind == Kind::combine && may_be_beside && !pending_of(handle, Kind::combine);
   if (!beside_dispatch) check_nothing_pending(handle);
   const ucclEpGroup& group = *handle.group;
@@ -164,14 +164,15 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind, bool send_only) {
 
 Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool device_initiated) {
   if (device_initiated) return Schedule::receive_phase;
-  if (send_only != 0) return Schedule::send_phase;
-  const bool tiles = handle.device.tile_rows != 0,
-             in_phases = kind == Kind::dispatch && handle.low_latency() && (parts_of(handle) > 1 || tiles);
+  const bool tiles = handle.device.tile_rows != 0;
+  const bool served = tiles && (kind == Kind::dispatch || pending_of(handle, Kind::dispatch));
+  if (send_only != 0) return served ? Schedule::served : Schedule::send_phase;
+  const bool in_phases = kind == Kind::dispatch && handle.low_latency() && (parts_of(handle) > 1 || tiles);
   return in_phases || (handle.group->mask_words && !handle.low_latency()) ? Schedule::in_phases : Schedule::whole;
 }
 
 void check_one_launch(const ucclEpHandle& handle, Schedule schedule) {
-  if (schedule == Schedule::send_phase || schedule == Schedule::held_back) {
+  if (schedule == Schedule::send_phase || schedule == Schedule::held_back || schedule == Schedule::served) {
     fail(ucclEpInvalidArgument, "config.send_only must be 0: the kernel runs the whole operation");
   }
   if (handle.group->mask_words) {
@@ -205,6 +206,11 @@ void end_dispatch(ucclEpHandle& handle, ucclEpStream_t stream) {
   if (!pending) return;
   check_capture(handle, *pending, stream);
   receive_waves(handle, *pending, handle.device.waves, stream);
+}
+
+void check_beside_dispatch(const ucclEpHandle& handle, ucclEpStream_t stream) {
+  const std::optional<PendingReceive>& pending = pending_of(handle, Kind::dispatch);
+  if (pending) check_capture(handle, *pending, stream);
 }
 
 const Kernel& repair_of(const ucclEpHandle& handle, Kind kind) {

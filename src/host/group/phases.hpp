@@ -11,15 +11,17 @@ namespace ucclep {
 
 // Of a call that begins an operation: the handle has none pending, or a dispatch beside which this may begin, and the
 // group a slot for one more.
-void check_in_flight(const ucclEpHandle& handle, Kind kind, bool send_only);
+void check_in_flight(const ucclEpHandle& handle, Kind kind);
 // Of any other call that changes the handle.
 void check_nothing_pending(const ucclEpHandle& handle);
 
 // How an operation goes. in_phases: by the kernels of phases, one after the other: in HT where the group has masks,
 // with which a receive phase may run again, and a send phase not; and a dispatch of LL whose peers may take it in
 // waves. held_back: whole, as the receive phase: what has to be repaired before rows leave is not begun by the send
-// phase. receive_phase: of a device-initiated operation.
-enum class Schedule { whole, in_phases, send_phase, held_back, receive_phase };
+// phase. served: pending, with tiles: the phase that follows their words runs beside what the stream has next; of a
+// dispatch the one that receives, of a combine beside it the one that sends. receive_phase: of a device-initiated
+// operation.
+enum class Schedule { whole, in_phases, send_phase, held_back, served, receive_phase };
 
 Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool device_initiated);
 // A user's kernel can run an operation of this schedule: it is one launch of a kernel of the library.
@@ -40,6 +42,8 @@ void keep_receive_phase(ucclEpHandle& handle, Kind kind, PendingReceive::Launch 
                         PendingReceive::Launch send = {});
 // Receives the waves of a pending dispatch that are left, before a whole combine.
 void end_dispatch(ucclEpHandle& handle, ucclEpStream_t stream);
+// Before one with send_only, which begins beside such a dispatch: both are captured, or neither.
+void check_beside_dispatch(const ucclEpHandle& handle, ucclEpStream_t stream);
 
 // Into how many parts kernels cut an operation of the handle: its waves, or one.
 uint32_t parts_of(const ucclEpHandle& handle);
@@ -85,24 +89,38 @@ void launch_all(ucclEpGroup& group, const Kernel& kernel, const Kernel& repair, 
   launch_repaired(group, kernel, repair, shape, args, stream);
 }
 
-// A dispatch of tiles that is pending is received beside what the stream has next. What ends it is a launch that waits
-// for nobody.
+// A phase of a pending operation of tiles, beside what the stream has next, which goes on when all of its blocks run.
 template <class Args>
-PendingReceive::Launch serve_tiles(ucclEpHandle& handle, const Kernel& kernel, const LaunchShape& shape, Args args,
-                                   ucclEpStream_t stream) {
+void serve_tiles(ucclEpHandle& handle, Kind kind, const Kernel& kernel, const LaunchShape& shape, const Args& args,
+                 ucclEpStream_t stream) {
   ucclEpGroup& group = *handle.group;
-  TileService& service = *handle.service;
-  args.waves = tile_launch::receives;
+  TileService& service = *handle.services[static_cast<uint32_t>(kind)];
   launch(group, kernel, shape, args, service.fork(stream));
   service.ended();
   const auto* const state =
       reinterpret_cast<const TileState*>(handle.device.memory + handle.device.offsets.tiles.state);
+  const uint32_t* const resident = kind == Kind::dispatch ? &state->resident : &state->sending;
   launch(group, kernels::await_tiles, LaunchShape{1, group.comm->traits.wave, 0},
-         TileGateArgs{&state->resident, shape.grid, group.device.abort_word}, stream);
-  args.waves = tile_launch::joins;
-  return [&group, kernel, shape, args, served = handle.service](ucclEpStream_t on, const WaveRange&) {
-    served->join(on);
-    launch(group, kernel, LaunchShape{1, shape.block, shape.shared_bytes}, args, on);
+         TileGateArgs{resident, shape.grid, group.device.abort_word}, stream);
+}
+
+// Such an operation, and what ends it: of a dispatch a launch that waits for nobody, of a combine its receive phase.
+template <class Args>
+PendingReceive::Launch launch_served(ucclEpHandle& handle, Kind kind, const OperationKernels& kernels,
+                                     const LaunchShape& shape, Args args, ucclEpStream_t stream) {
+  ucclEpGroup& group = *handle.group;
+  const bool sends = kind == Kind::combine;
+  const LaunchShape one{1, shape.block, shape.shared_bytes};
+  Args first = args;
+  if (sends) first.waves = tile_launch::takes_number;
+  launch(group, kernels.send, sends ? one : shape, first, stream);
+  args.waves = sends ? tile_launch::whole : tile_launch::receives;
+  serve_tiles(handle, kind, sends ? kernels.send : kernels.receive, shape, args, stream);
+  if (!sends) args.waves = tile_launch::joins;
+  return [&group, kernel = kernels.receive, shape = sends ? shape : one, args,
+          service = handle.services[static_cast<uint32_t>(kind)]](ucclEpStream_t on, const WaveRange&) {
+    service->join(on);
+    launch(group, kernel, shape, args, on);
   };
 }
 
@@ -126,12 +144,11 @@ void launch_operation(ucclEpHandle& handle, Kind kind, Schedule schedule, const 
   if (schedule == Schedule::whole) launch_all(group, kernels.whole, repair, shape, args, stream);
   if (schedule == Schedule::in_phases || (schedule == Schedule::send_phase && !in_waves))
     launch(group, kernels.send, shape, args, stream);
-  if (schedule == Schedule::send_phase && kind == Kind::dispatch && handle.service)
-    receive = serve_tiles(handle, kernels.receive, shape, args, stream);
+  if (schedule == Schedule::served) receive = launch_served(handle, kind, kernels, shape, args, stream);
   if (schedule == Schedule::in_phases || schedule == Schedule::receive_phase) receive(stream, {});
   note_capture(handle, stream);
   note_operation(handle, kind);
-  if (schedule == Schedule::send_phase || schedule == Schedule::held_back)
+  if (schedule == Schedule::send_phase || schedule == Schedule::held_back || schedule == Schedule::served)
     keep_receive_phase(handle, kind, std::move(receive), stream, std::move(send));
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ucclEpCombine and ucclEpCompleteCombine.
+#include <algorithm>
+
 #include "ucclep/device/layout/arguments.hpp"
 
 #include "device/kernels/kernels.hpp"
@@ -144,7 +146,8 @@ OperationKernels kernels_of(const CombineCall& call, ucclEpDataType_t dtype, boo
                         : shape.masked != 0 ? ll_combine_lines_masked
                         : small             ? ll_combine_small
                                             : ll_combine_lines;
-  return of(whole, ll_send_combine, ll_complete_combine);
+  const bool served = call.schedule() == Schedule::served;
+  return of(whole, served ? ll_send_tiles : ll_send_combine, ll_complete_combine);
 }
 
 // HT FLAT: peers may read their rows from the input themselves, but for weights of the backward pass. A phase exposes
@@ -175,6 +178,23 @@ void check_device_initiated(const CombineCall& call) {
   }
   if (call.outputs.topk_weights != nullptr) {
     fail(ucclEpInvalidArgument, "outputs.topk_weights must be NULL: user kernels send rows without weights");
+  }
+}
+
+void check_config(const CombineCall& call) {
+  const ucclEpCombineConfig_t& config = call.config;
+  check_operation(call.handle, Kind::combine, config.send_only, config.pass, config.num_sms);
+  if (config.quant == UCCLEP_QUANT_FP8_128) {
+    fail(ucclEpNotSupported, "config.quant is UCCLEP_QUANT_FP8_128, which this version has for dispatch only");
+  }
+  if (config.quant != UCCLEP_QUANT_NONE) {
+    fail(ucclEpInvalidArgument, "config.quant is {}, expected UCCLEP_QUANT_NONE", config.quant);
+  }
+  if (config.done_target < 0)
+    fail(ucclEpInvalidArgument, "config.done_target is {}, expected 0 or more", config.done_target);
+  if (config.done_target != 0 && call.handle.device.tile_rows == 0) {
+    fail(ucclEpInvalidArgument, "config.done_target is {}, but only UCCLEP_LAYOUT_TILES has tiles: leave it 0",
+         config.done_target);
   }
 }
 
@@ -240,6 +260,7 @@ CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
   args.settings.weights_at_dispatch = handle.routing->weights_given && !call.backward() ? 1 : 0;
   args.settings.weights_at_combine = call.inputs.topk_weights != nullptr ? 1 : 0;
   args.device_initiated = call.device_initiated;
+  args.done_target = static_cast<uint32_t>(std::max(1, call.config.done_target));
   if (!call.device_initiated) {
     args.tokens = view_of(rows);
     args.capacity = static_cast<uint64_t>(handle.low_latency() ? rows.size(1) : rows_kept(handle, rows.size(0)));
@@ -250,7 +271,7 @@ CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
 // Checks all that the caller gave, but for the stream.
 TensorView check(const CombineCall& call) {
   const ucclEpHandle& handle = call.handle;
-  check_operation(handle, Kind::combine, call.config.send_only, call.config.pass, call.config.num_sms);
+  check_config(call);
   if (call.device_initiated) check_device_initiated(call);
   check_state(handle);
   if (call.inputs.scales != nullptr)
@@ -275,7 +296,11 @@ void combine(const CombineCall& call, ucclEpStream_t stream) {
   CombineArgs args = arguments_of(call, rows);
   const LaunchPlan plan = plan_of(call);
   args.piece_bytes = plan.piece_bytes;
-  if (call.config.send_only == 0) end_dispatch(handle, stream);
+  if (call.config.send_only == 0) {
+    end_dispatch(handle, stream);
+  } else {
+    check_beside_dispatch(handle, stream);
+  }
   if (handle.low_latency()) {
     const uint32_t wave = group.comm->traits.wave;
     const bool small = is_small_batch(args, plan.shape.grid, plan.shape.block / wave, wave);

@@ -86,7 +86,7 @@ Settings handle_settings(const ucclEpHandle& handle, int top_k) {
 }
 
 void check_operation(const ucclEpHandle& handle, Kind kind, int send_only, int pass, int num_sms) {
-  check_in_flight(handle, kind, send_only != 0);
+  check_in_flight(handle, kind);
   if (send_only != 0 && send_only != 1)
     fail(ucclEpInvalidArgument, "config.send_only is {}, expected 0 or 1", send_only);
   if (pass != UCCLEP_PASS_FORWARD && pass != UCCLEP_PASS_BACKWARD) {

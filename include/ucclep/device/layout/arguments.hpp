@@ -99,11 +99,13 @@ UCCLEP_HD constexpr bool is_small_batch(const LlDispatchArgs& args, uint32_t blo
 // Which launches a receive phase of tiles has: `whole` is both of the others.
 // receives: of a dispatch in phases, beside what else the group does. It touches no word of the group.
 // joins: after it, in the order of the group's operations.
+// takes_number: of a combine beside such a dispatch, in the order of the group's operations. Another launch sends,
+// which touches no word of the group either.
 namespace tile_launch {
-inline constexpr WaveRange whole{}, receives{1, 0, 0}, joins{1, 1, 1};
+inline constexpr WaveRange whole{}, receives{1, 0, 0}, joins{1, 1, 1}, takes_number{1, 0, 0};
 }
 
-// A launch that goes on when the blocks of another one, which receives tiles, have begun.
+// A launch that goes on when the blocks of another one, beside it, have begun: one that receives tiles, or sends back.
 struct TileGateArgs {
   const uint32_t* resident;    // how many have
   uint32_t blocks;             // of that launch
@@ -144,7 +146,8 @@ struct CombineArgs {
   View topk_weights;  // f32 [T, K], if given here (LL EXPERT_MAJOR)
   View weight_rows;   // backward: f32, a row's weights as dispatch put them out. Their sums: f32 [T, K]
   View weights_out;
-  WaveRange waves;  // of a launch that sends; end 0: the one that takes the number of a combine in waves
+  WaveRange waves;  // of a launch that sends; end 0: the one that takes the number of a combine in waves, or of tiles
+  uint32_t done_target;  // of tiles that are under way: as the caller gave it, but 1 for 0
 };
 
 // Percent of the blocks of an LL combine that send: they read and sum several rows for one that they send.

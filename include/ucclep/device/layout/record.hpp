@@ -40,7 +40,9 @@ enum class Phase : uint32_t {
   // of an Update, or of the caller's statistics
   counts,
   // of tensors that a rank exposes
-  offer
+  offer,
+  // of consumers
+  tiles
 };
 
 // Fields of Settings, to name the one that differs between ranks or does not fit.

@@ -138,17 +138,17 @@ UCCLEP_FN bool wait_peer(const Op& op, Phase phase, uint32_t peer, Predicate&& a
   return true;
 }
 
-// Warp verb: the same with a predicate that all lanes evaluate together and whose answer is the same for all. It may
-// say another peer, too.
-template <class Predicate>
-UCCLEP_FN bool wait_peer_warp(const Op& op, Phase phase, const uint32_t& peer, Predicate&& arrived) {
+// Warp verb: the same with a predicate that all lanes evaluate together and whose answer is the same for all. begin():
+// the wait, which begins now; late(wait): all lanes, when the time is up.
+template <class Begin, class Predicate, class Late>
+UCCLEP_FN bool wait_warp(Begin&& begin, Predicate&& arrived, Late&& late) {
   Wait wait{};
   for (unsigned polls = 0; !arrived(); ++polls) {
     if (polls > polls_when_late) {
-      if (lane_id() == 0) report_timeout(op, phase, peer, wait);
+      late(wait);
       return false;
     }
-    if (polls == 0) wait = begin_wait(op.group.timeout_ns, op.group.abort_word);
+    if (polls == 0) wait = begin();
     pause();
     if (polls % polls_per_check != polls_per_check - 1) continue;
     // Lane 0 decides for all: clocks differ from lane to lane.
@@ -159,6 +159,15 @@ UCCLEP_FN bool wait_peer_warp(const Op& op, Phase phase, const uint32_t& peer, P
     if (verdict == 2) polls = polls_when_late;
   }
   return true;
+}
+
+// Warp verb: waits for a peer. The predicate may say another one, too.
+template <class Predicate>
+UCCLEP_FN bool wait_peer_warp(const Op& op, Phase phase, const uint32_t& peer, Predicate&& arrived) {
+  return wait_warp([&] { return begin_wait(op.group.timeout_ns, op.group.abort_word); }, arrived,
+                   [&](const Wait& wait) {
+                     if (lane_id() == 0) report_timeout(op, phase, peer, wait);
+                   });
 }
 
 // Lane verb: an epoch word of this operation.
