@@ -29,9 +29,9 @@ struct EndedWord {
 enum class Turn : uint32_t { rows, metas, relays, arrivals, headers };
 constexpr uint32_t num_turns = 5;  // kinds of turns
 
-// The turns that warps of one index have taken in the running launch. Each round of an operation has one for each block
-// of the grid, and each block takes one more, in vain. On a line of its own, as the warps of all blocks begin with
-// theirs at once.
+// The turns that warps of one index have taken in the running operation. Each of its rounds has one for each block of
+// the grid, and each block takes one more, in vain. On a line of its own, as the warps of all blocks begin with theirs
+// at once.
 struct alignas(128) TurnWord {
   static constexpr uint32_t max_blocks = 1u << 15;
   static_assert(uint64_t{max_rounds} * max_blocks < 1u << 31, "turns of all rounds, and those in vain, have 32 bits");
@@ -52,7 +52,8 @@ struct GroupState {
   // many numbers the operations that have ended took more than one; `sent_as` has those of pending operations, by slot.
   uint64_t skipped[num_kinds];
   uint64_t sent_as[num_kinds][max_in_flight];
-  TurnWord turns[HandleLayout::max_warps];
+  // Each kind has its own: the receive phase of a dispatch of tiles may run beside operations of other kinds.
+  TurnWord turns[num_kinds][HandleLayout::max_warps];
 
   static UCCLEP_HD constexpr uint64_t bytes() { return sizeof(GroupState) + 8 * max_routing_blocks; }
   UCCLEP_HD uint64_t* counted() { return reinterpret_cast<uint64_t*>(this + 1); }

@@ -224,7 +224,7 @@ UCCLEP_FN bool leave(const ucclEpDeviceGroup& group, Kind kind, bool ok, bool or
   if (static_cast<uint32_t>(out) != grid_size()) return false;
   store_relaxed<Scope::gpu>(exited, uint64_t{0});
   UCCLEP_UNROLL
-  for (TurnWord& turns : state->turns) {
+  for (TurnWord& turns : state->turns[static_cast<uint32_t>(kind)]) {
     UCCLEP_UNROLL
     for (uint32_t& taken : turns.taken) store_relaxed<Scope::gpu>(&taken, 0u);
   }

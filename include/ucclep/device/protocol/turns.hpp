@@ -11,7 +11,7 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 
 UCCLEP_FN uint32_t* turns_of(const Op& op, Turn what, uint32_t warp) {
-  return &op.group.state->turns[warp].taken[static_cast<uint32_t>(what)];
+  return &op.group.state->turns[static_cast<uint32_t>(op.kind)][warp].taken[static_cast<uint32_t>(what)];
 }
 
 // Warp verbs. Each warp of a block has turns of its own, so that neighbouring shares are on different SMs. What they
