@@ -275,7 +275,7 @@ typedef struct {
 typedef struct {
   unsigned size, magic;
   int mode;             /**< UCCLEP_MODE_*; AUTO: RANK_MAJOR is LL, FLAT is HT, EXPERT_MAJOR and TILES by size */
-  int layout;           /**< required: UCCLEP_LAYOUT_*. LL: EXPERT_MAJOR, RANK_MAJOR, TILES; HT: EXPERT_MAJOR, FLAT */
+  int layout;           /**< required: UCCLEP_LAYOUT_*. LL: EXPERT_MAJOR, RANK_MAJOR, TILES; HT: all but RANK_MAJOR */
   int expert_alignment; /**< HT EXPERT_MAJOR: zones are padded to it; a power of two; 0 = 1 */
   int expert_ids;       /**< UCCLEP_EXPERT_IDS_* */
   const ucclEpTensor_t* handle_mem; /**< uint8 [ucclEpHandleMemSize], with what an earlier handle left there, or NULL */
@@ -301,13 +301,14 @@ typedef struct {
   uint32_t* tile_ready; /**< [tiles] 0 not yet, 1 its rows are there, 2 there is no such tile, or it will not come */
   uint32_t* tile_done;  /**< [tiles] 0 when a dispatch begins: consumers add to it (red.release.gpu) when the results of
                              the tile's rows are written, or the stream writes it. For ucclEpCombine with send_only */
-  int32_t* rows_final;  /**< [L] rows of an expert; -1 until all sources have said how many they send */
+  int32_t* rows_final;  /**< [L] rows of an expert, without dropped ones; -1 until the counts of all sources are known:
+                             in HT, when the rows are about to be received */
   int32_t* tile_expert; /**< [tiles] the local expert; -1: none */
   int64_t* first_row;   /**< [L] an expert's first row, a multiple of tile_rows */
   int64_t* src_info;    /**< [capacity] of a row, rank << 32 | token */
   float* weights;       /**< [capacity] the weight of the row's selection; 1 where dispatch was given none */
   uint64_t *row_at, *scales_at; /**< [capacity] addresses of the row and of its scales; 0: it has none */
-  int64_t capacity, tiles;      /**< rows, and tiles, of all experts */
+  int64_t capacity, tiles;      /**< rows, and tiles, of all experts; in HT the most that may come */
 } ucclEpTiles_t;
 
 /**
@@ -348,12 +349,14 @@ typedef struct {
  * Rows of one zone or source are ordered by (source rank, source token). In HT, sizes[0] is a capacity: rows from N on
  * are left alone, but their topk_idx is -1 and their topk_weights are 0. Rows from the capacity or
  * max_recv_tokens_per_rank on are dropped: in FLAT those of the highest (source rank, token), in EXPERT_MAJOR the end
- * of the last zones. They are left alone likewise, and count as zero in combine.
+ * of the last zones, in TILES what arrives last of these. They are left alone likewise, and count as zero in combine.
  * - EXPERT_MAJOR, LL  [L, R*B, H]    rows [0, tokens_per_expert[l]) of slab l are packed; topk_weights [L, R*B]
  * - TILES, LL         [L, C, H]      C is R*B, rounded up to tile_rows: as EXPERT_MAJOR, LL, but rows of a slab are in
  * the order of their arrival (ucclEpTiles_t); topk_weights [L, C]
  * - EXPERT_MAJOR, HT  [capacity, H]  a row per (token, local expert), zones at expert_offsets, padded with zero rows;
  *                                    topk_weights [capacity]
+ * - TILES, HT         [capacity, H]  the same, zones padded to tile_rows, but rows of a zone are in the order of their
+ *                                    arrival (ucclEpTiles_t), and pads are left alone
  * - RANK_MAJOR        [R, B, H]      a row per token, by source rank; topk_idx and topk_weights [R, B, K]
  * - FLAT              [capacity, H]  a row per token; topk_idx and topk_weights [capacity, K]
  *

@@ -229,13 +229,13 @@ void Exchange::fill_rows_back() {
 
 int64_t Exchange::at(int64_t row) const {
   if (!places_.empty()) return places_.at(static_cast<size_t>(row));
-  if (scenario_.tile_rows == 0) return row;
+  if (scenario_.tile_rows == 0 || !scenario_.ll()) return row;
   const int64_t slab = scenario_.ranks * scenario_.max_rows();
   return row / slab * scenario_.slab_rows() + row % slab;
 }
 
 void Exchange::take_places(ucclEpHandle_t handle) {
-  const TileWords words(comm_, handle);
+  const TileWords words(comm_, handle, scenario_);
   places_ = words.places(contents_, scenario_, rank_);
   words.check_addresses(dispatch_out, places_);
   fill_rows_back();
@@ -413,9 +413,12 @@ void Exchange::check_added(Tensor& tensor, const std::vector<int64_t>& before) {
 
 void Exchange::check_dispatch() {
   const int64_t rows = tokens_out_->rows();
-  for (int64_t row = 0; row < rows; ++row) expect_unused(row);
   const reference::Placement placed = contents_.kept(rank_);
-  for (const int64_t row : placed.padding) expect_padding(row);
+  const bool pads = scenario_.tile_rows == 0;  // else what is behind an expert's rows in its last tile is left alone
+  for (int64_t row = pads ? 0 : placed.total; row < rows; ++row) expect_unused(row);
+  for (const int64_t row : placed.padding) {
+    if (pads) expect_padding(row);
+  }
   for (const reference::Slot& slot : placed.slots) expect_row(slot);
   const reference::Counters counts = reference::counters(contents_.world(), scenario_.shape(), rank_);
   std::vector<int64_t> cumulative = cumulative_before_;

@@ -142,7 +142,8 @@ ucclEpHandleConfig_t handle_config(const Scenario& scenario) {
   config.layout = scenario.by_expert()                       ? UCCLEP_LAYOUT_EXPERT_MAJOR
                   : scenario.layout == Layout::ll_rank_major ? UCCLEP_LAYOUT_RANK_MAJOR
                                                              : UCCLEP_LAYOUT_FLAT;
-  config.expert_alignment = scenario.alignment > 1 ? static_cast<int>(scenario.alignment) : 0;
+  const bool padded = scenario.alignment > 1 && scenario.tile_rows == 0;
+  config.expert_alignment = padded ? static_cast<int>(scenario.alignment) : 0;
   config.expert_ids = scenario.global_ids ? UCCLEP_EXPERT_IDS_GLOBAL : UCCLEP_EXPERT_IDS_LOCAL;
   config.waves = scenario.by_expert() ? scenario.waves : 0;
   if (scenario.tile_rows > 0) config.layout = UCCLEP_LAYOUT_TILES;
@@ -323,6 +324,7 @@ reference::CombineProblem Contents::problem(int rank) const {
   for (int destination = 0; destination < scenario_->ranks; ++destination) {
     problem.kept_rows.push_back(kept_rows(destination));
   }
+  problem.weighted = scenario_->tile_rows > 0;
   problem.backward = scenario_->pass == UCCLEP_PASS_BACKWARD;
   problem.weight_row = [this](int destination, int64_t row, int k) { return weight_row(destination, row, k); };
   return problem;

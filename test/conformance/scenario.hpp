@@ -59,8 +59,9 @@ struct Scenario {
   bool weight_rows = true;  // backward: rows of weights go back with combine
   int64_t alignment = 1;
   bool global_ids = false;
-  int waves = 0;      // of the handle, in expert-major layouts
-  int tile_rows = 0;  // LL EXPERT_MAJOR: the handle's layout is TILES; reference rows count as in EXPERT_MAJOR
+  int waves = 0;  // of the handle, in expert-major layouts
+  // EXPERT_MAJOR: the handle's layout is TILES; rows of the reference count as in EXPERT_MAJOR. HT: also the alignment.
+  int tile_rows = 0;
   ucclEpDataType_t idx = ucclEpInt64;
   ucclEpDataType_t idx_out = ucclEpInt32;
   ucclEpDataType_t counter = ucclEpInt32;

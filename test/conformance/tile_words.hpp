@@ -8,9 +8,10 @@
 namespace ucclep::test {
 
 struct TileWords {
-  TileWords(ucclEpComm_t comm, ucclEpHandle_t handle);
+  TileWords(ucclEpComm_t comm, ucclEpHandle_t handle, const Scenario& scenario);
 
-  // Of each row of the reference, where it lies at a rank, or -1: after its dispatch has ended well.
+  // Of each row of the reference, where it lies at a rank, or -1: after its dispatch has ended well, and none was
+  // dropped.
   std::vector<int64_t> places(const Contents& contents, const Scenario& scenario, int rank) const;
   // Rows lie in the outputs of the dispatch.
   void check_addresses(const ucclEpDispatchOutputs_t& outputs, const std::vector<int64_t>& places) const;

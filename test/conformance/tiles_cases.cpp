@@ -28,136 +28,138 @@ Rule hot_expert() {
   };
 }
 
-// Rows that are received on the library's stream.
-void tiles_in_phases(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
-                     const Scenario& scenario, uint64_t seed) {
-  Exchange exchange(rank, comm, scenario, seed);
-  begin_tiles(exchange, handle, stream);
-  complete_tiles(handle, stream);
-  check_tiles_and_combine(exchange, handle, stream);
-}
-
-void run_tiles(const std::vector<Scenario>& scenarios, int rounds = 2) {
-  run_each(
-      scenarios,
-      [](const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream, const Scenario& scenario,
-         uint64_t seed) {
-        round_trip(rank, comm, handle, stream, scenario, seed);
-        tiles_in_phases(rank, comm, handle, stream, scenario, seed + 100);
-      },
-      rounds);
+void run_in_both_modes(const Scenario& scenario) {
+  for (const Scenario& one : in_both_modes(scenario)) run_tiles({one});
 }
 
 TEST_CASE("tiles: rows of every expert, each once", "[tiles][process][reduced][driver][checked]") {
   for (const int tile_rows : reduced() ? std::vector{16} : std::vector{16, 32, 64, 128, 256}) {
     for (const int64_t hidden : {hidden_in_lines, hidden_in_bulk}) {
-      run_tiles({in_tiles({.experts = 20,
-                           .top_k = 4,
-                           .max_tokens = 21,
-                           .hidden = hidden,
-                           .any_bits = true,
-                           .biases = 1,
-                           .rule = uniform(20),
-                           .seed = 801},
-                          tile_rows)});
+      run_in_both_modes({.experts = 20,
+                         .top_k = 4,
+                         .max_tokens = 21,
+                         .hidden = hidden,
+                         .any_bits = true,
+                         .biases = 1,
+                         .tile_rows = tile_rows,
+                         .rule = uniform(20),
+                         .seed = 801});
     }
   }
 }
 
 TEST_CASE("tiles: whole operations", "[tiles][process][reduced][driver][modes]") {
   for (const int64_t hidden : {hidden_in_lines, hidden_in_bulk}) {
-    run({.layout = Layout::ll_expert_major,
-         .experts = 28,
-         .top_k = 3,
-         .max_tokens = 24,
-         .tokens = {24, 0, 17, 1},
-         .hidden = hidden,
-         .tile_rows = 32,
-         .rule = uniform(20),
-         .seed = 805},
-        2);
+    for (const Scenario& scenario : in_both_modes({.experts = 28,
+                                                   .top_k = 3,
+                                                   .max_tokens = 24,
+                                                   .tokens = {24, 0, 17, 1},
+                                                   .hidden = hidden,
+                                                   .tile_rows = 32,
+                                                   .rule = uniform(20),
+                                                   .seed = 805})) {
+      run(scenario, 2);
+    }
   }
 }
 
 TEST_CASE("tiles: one expert has most rows, ranks have none", "[tiles][driver]") {
   for (const int64_t hidden : {hidden_in_lines, hidden_in_bulk}) {
-    run_tiles({in_tiles({.experts = 28,
-                         .top_k = 5,
-                         .max_tokens = 40,
-                         .tokens = {0, 40, 17, 0},
+    run_in_both_modes({.experts = 28,
+                       .top_k = 5,
+                       .max_tokens = 40,
+                       .tokens = {0, 40, 17, 0},
+                       .hidden = hidden,
+                       .tile_rows = 16,
+                       .rule = hot_expert(),
+                       .seed = 810});
+    for (const int64_t expert : {5, -1}) {
+      run_in_both_modes({.experts = 12,
+                         .top_k = 1,
+                         .max_tokens = 64,
                          .hidden = hidden,
-                         .rule = hot_expert(),
-                         .seed = 810})});
-    run_tiles(
-        {in_tiles({.experts = 12, .top_k = 1, .max_tokens = 64, .hidden = hidden, .rule = only({5}), .seed = 811}),
-         in_tiles({.experts = 12, .top_k = 1, .max_tokens = 64, .hidden = hidden, .rule = only({-1}), .seed = 812})});
+                         .tile_rows = 16,
+                         .rule = only({expert}),
+                         .seed = 811});
+    }
   }
 }
 
 TEST_CASE("tiles: quantised on the way, and bytes with scales", "[tiles][driver]") {
   for (const int64_t hidden : {256, 1024}) {
-    run_tiles({in_tiles({.experts = 16,
-                         .top_k = 3,
-                         .max_tokens = 12,
-                         .hidden = hidden,
-                         .scales = Scales{},
-                         .quant = UCCLEP_QUANT_FP8_128,
-                         .seed = 820})});
-    run_tiles({in_tiles({.experts = 16,
-                         .top_k = 3,
-                         .max_tokens = 12,
-                         .hidden = hidden,
-                         .dtype = ucclEpFloat8e4m3,
-                         .scales = Scales{.width = 4},
-                         .carried = true,
-                         .strided = true,
-                         .seed = 821})});
+    run_in_both_modes({.experts = 16,
+                       .top_k = 3,
+                       .max_tokens = 12,
+                       .hidden = hidden,
+                       .scales = Scales{},
+                       .quant = UCCLEP_QUANT_FP8_128,
+                       .tile_rows = 16,
+                       .seed = 820});
+    run_in_both_modes({.experts = 16,
+                       .top_k = 3,
+                       .max_tokens = 12,
+                       .hidden = hidden,
+                       .dtype = ucclEpFloat8e4m3,
+                       .scales = Scales{.width = 4},
+                       .tile_rows = 16,
+                       .carried = true,
+                       .strided = true,
+                       .seed = 821});
   }
 }
 
 TEST_CASE("tiles: sums without weights", "[tiles][reduced][driver]") {
   for (const int64_t hidden : {hidden_in_lines, hidden_in_bulk}) {
-    run_tiles({in_tiles(
-        {.experts = 16, .top_k = 4, .max_tokens = 12, .hidden = hidden, .weights = Weights::none, .seed = 830})});
+    run_in_both_modes({.experts = 16,
+                       .top_k = 4,
+                       .max_tokens = 12,
+                       .hidden = hidden,
+                       .weights = Weights::none,
+                       .tile_rows = 16,
+                       .seed = 830});
   }
+}
+
+void there_and_back_in_phases(const Rank& rank, Session& at, const Scenario& scenario, uint64_t seed) {
+  tiles_in_phases(rank, at.comm, at.handle, at.stream, scenario, seed);
+  const TileWords forward(at.comm, at.handle, scenario);
+  Exchange gradients(rank, at.comm, backward_of(scenario), seed);
+  gradients.dispatch_config.send_only = 1;
+  gradients.dispatch(at.handle, at.stream);
+  complete_tiles(at.handle, at.stream);
+  at.stream.synchronize();
+  const TileWords backward(at.comm, at.handle, scenario);
+  require(forward.src_info == backward.src_info, "rows of the backward pass lie elsewhere");
+  gradients.take_places(at.handle);
+  gradients.check_dispatch();
+  gradients.combine(at.handle, at.stream);
+  at.stream.synchronize();
+  gradients.check_combine();
 }
 
 TEST_CASE("tiles: the backward pass takes the places of the forward one", "[tiles][reduced][driver]") {
   for (const int64_t hidden : {hidden_in_lines, hidden_in_bulk}) {
-    const Scenario scenario = in_tiles({.experts = 16,
-                                        .top_k = 3,
-                                        .max_tokens = 21,
-                                        .tokens = {21, 4, 0, 13},
-                                        .hidden = hidden,
-                                        .rule = uniform(20),
-                                        .seed = 840});
-    run_ranks(scenario.ranks, [&](Rank& rank) {
-      Session at(rank, scenario);
-      for (uint64_t round = 0; round < 2; ++round) {
-        there_and_back(rank, at.comm, at.handle, at.stream, scenario, scenario.seed + round);
-        tiles_in_phases(rank, at.comm, at.handle, at.stream, scenario, scenario.seed + round + 10);
-        const TileWords forward(at.comm, at.handle);
-        Exchange gradients(rank, at.comm, backward_of(scenario), scenario.seed + round + 10);
-        gradients.dispatch_config.send_only = 1;
-        gradients.dispatch(at.handle, at.stream);
-        complete_tiles(at.handle, at.stream);
-        at.stream.synchronize();
-        const TileWords backward(at.comm, at.handle);
-        require(forward.src_info == backward.src_info, "rows of the backward pass lie elsewhere");
-        gradients.take_places(at.handle);
-        gradients.check_dispatch();
-        gradients.combine(at.handle, at.stream);
-        at.stream.synchronize();
-        gradients.check_combine();
-      }
-      no_async_error(at.comm);
-    });
+    for (const Scenario& scenario : in_both_modes({.experts = 16,
+                                                   .top_k = 3,
+                                                   .max_tokens = 21,
+                                                   .tokens = {21, 4, 0, 13},
+                                                   .hidden = hidden,
+                                                   .tile_rows = 16,
+                                                   .rule = uniform(20),
+                                                   .seed = 840})) {
+      run_ranks(scenario.ranks, [&](Rank& rank) {
+        Session at(rank, scenario);
+        for (uint64_t round = 0; round < 2; ++round) {
+          there_and_back(rank, at.comm, at.handle, at.stream, scenario, scenario.seed + round);
+          there_and_back_in_phases(rank, at, scenario, scenario.seed + round + 10);
+        }
+        no_async_error(at.comm);
+      });
+    }
   }
 }
 
-TEST_CASE("tiles: a whole combine ends the dispatch, and other handles go on meanwhile", "[tiles][process][driver]") {
-  Scenario scenario = in_tiles({.experts = 16, .top_k = 3, .max_tokens = 21, .hidden = hidden_in_lines, .seed = 850});
-  scenario.num_sms = 2;  // two services are resident at once, beside those of ranks that may share the GPU
+void handles_beside_each_other(const Scenario& scenario) {
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
     Handle other = make_handle(at.group, handle_config(scenario));
@@ -196,6 +198,17 @@ TEST_CASE("tiles: a whole combine ends the dispatch, and other handles go on mea
   });
 }
 
+TEST_CASE("tiles: a whole combine ends the dispatch, and other handles go on meanwhile", "[tiles][process][driver]") {
+  const Scenario scenario{.experts = 16,
+                          .top_k = 3,
+                          .max_tokens = 21,
+                          .hidden = hidden_in_lines,
+                          .tile_rows = 16,
+                          .num_sms = 2,  // two services are resident at once, beside those of ranks on the same GPU
+                          .seed = 850};
+  for (const Scenario& one : in_both_modes(scenario)) handles_beside_each_other(one);
+}
+
 TEST_CASE("tiles: calls that are refused", "[tiles][process][driver]") {
   const Scenario scenario = in_tiles({.experts = 16, .top_k = 3, .max_tokens = 9, .seed = 890});
   run_ranks(scenario.ranks, [&](Rank& rank) {
@@ -216,8 +229,6 @@ TEST_CASE("tiles: calls that are refused", "[tiles][process][driver]") {
     is_no_handle(ucclEpInvalidArgument, {"config.expert_alignment is 1", "TILES"});
     config.waves = 2;
     is_no_handle(ucclEpInvalidArgument, {"config.waves is 2", "EXPERT_MAJOR"});
-    config.mode = UCCLEP_MODE_HT;
-    is_no_handle(ucclEpNotSupported, {"TILES", "LL mode only"});
     config.layout = 5;
     is_no_handle(ucclEpInvalidArgument, {"config.layout is 5"});
 
@@ -259,13 +270,17 @@ TEST_CASE("tiles: calls that are refused", "[tiles][process][driver]") {
 }
 
 TEST_CASE("tiles: groups with masks have none yet", "[tiles]") {
-  const Scenario scenario{.layout = Layout::ll_expert_major, .ranks = 2, .experts = 4, .masked = true};
+  const Scenario scenario{.layout = Layout::ll_expert_major, .ranks = 2, .experts = 4, .tile_rows = 16, .masked = true};
+  Scenario plain = scenario;
+  plain.tile_rows = 0;
   run_ranks(scenario.ranks, [&](Rank& rank) {
-    Session at(rank, scenario);
-    const ucclEpHandleConfig_t config = handle_config(in_tiles(scenario));
-    ucclEpHandle_t handle = nullptr;
-    refused(ucclEpHandleCreate(&handle, at.group, &config), ucclEpNotSupported, "ucclEpHandleCreate",
-            {"TILES", "enable_mask"});
+    Session at(rank, plain);
+    for (const Scenario& one : in_both_modes(scenario)) {
+      const ucclEpHandleConfig_t config = handle_config(one);
+      ucclEpHandle_t handle = nullptr;
+      refused(ucclEpHandleCreate(&handle, at.group, &config), ucclEpNotSupported, "ucclEpHandleCreate",
+              {"TILES", "enable_mask"});
+    }
     masked::meet(rank, 0);
   });
 }

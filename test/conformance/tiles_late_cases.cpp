@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "conformance/held_back.hpp"
 #include "conformance/late_stores.hpp"
@@ -11,23 +12,6 @@
 
 namespace ucclep::test {
 namespace {
-
-ucclEpTiles_t tiles_of(ucclEpHandle_t handle) {
-  ucclEpTiles_t tiles = UCCLEP_TILES_INIT;
-  ok(ucclEpHandleGetTiles(handle, &tiles), "ucclEpHandleGetTiles");
-  return tiles;
-}
-
-// While the host device writes them, or when its communicator takes no more calls: how many of its tiles say so, of all
-// experts but one.
-int64_t count_now(const ucclEpTiles_t& tiles, uint32_t word, int32_t except = -1) {
-  int64_t count = 0;
-  for (int64_t t = 0; t < tiles.tiles; ++t) {
-    if (except >= 0 && tiles.tile_expert[t] == except) continue;
-    count += __atomic_load_n(tiles.tile_ready + t, __ATOMIC_ACQUIRE) == word;
-  }
-  return count;
-}
 
 // Tiles of which all rows have come are ready while a source holds back its later rows, or all of them.
 TEST_CASE("tiles: some are ready while a source holds back rows", "[tiles][host][process][room]") {
@@ -111,15 +95,10 @@ TEST_CASE("tiles: the last of an expert waits for its rows alone", "[tiles][host
 
 // ---- What fails ----
 
-void require_no_open_tile(ucclEpComm_t comm, ucclEpHandle_t handle) {
-  const TileWords words(comm, handle);
-  require(words.count(0) == 0, std::to_string(words.count(0)) + " tiles wait for rows that will not come");
-}
-
 TEST_CASE("tiles: of a rank that does not come none stays open", "[tiles][host][process][room]") {
-  for (const bool aborts : {false, true}) {
-    for (const bool whole : {false, true}) {
-      const Scenario scenario = in_tiles({.experts = 8, .top_k = 2, .max_tokens = 21, .seed = 880});
+  const Scenario both{.experts = 8, .top_k = 2, .max_tokens = 21, .tile_rows = 16, .seed = 880};
+  for (const auto& [aborts, whole] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
+    for (const Scenario& scenario : in_both_modes(both)) {
       run_ranks(scenario.ranks, [&](Rank& rank) {
         constexpr int missing = 2;
         Session at(rank, scenario, aborts ? 30000 : 4000);
@@ -146,25 +125,33 @@ TEST_CASE("tiles: of a rank that does not come none stays open", "[tiles][host][
   }
 }
 
+void run_with_other_settings(Scenario scenario, bool whole) {
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Scenario mine = scenario;
+    if (rank.rank == 2) mine.weights = Weights::none;
+    Session at(rank, mine);
+    Exchange exchange(rank, at.comm, mine, mine.seed);
+    exchange.update(at.handle, at.stream);
+    exchange.dispatch_config.send_only = whole ? 0 : 1;
+    exchange.dispatch(at.handle, at.stream);
+    complete_tiles(at.handle, at.stream);
+    at.stream.synchronize();
+    const TileWords words(at.comm, at.handle, mine);
+    require(words.count(0) == 0, std::to_string(words.count(0)) + " tiles wait for rows that will not come");
+    const ucclEpAsyncError_t error = async_error(at.comm);
+    require(error.code == ucclEpInvalidArgument && std::string(error.text).find("topk_weights") != std::string::npos,
+            error.text);
+    ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
+    masked::meet(rank, 0);
+  });
+}
+
 TEST_CASE("tiles: ranks that differ, and no tile stays open", "[tiles][process]") {
   for (const bool whole : {true, false}) {
-    run_ranks(4, [&](Rank& rank) {
-      Scenario scenario = in_tiles({.experts = 8, .top_k = 2, .max_tokens = 21, .seed = 885});
-      if (rank.rank == 2) scenario.weights = Weights::none;
-      Session at(rank, scenario);
-      Exchange exchange(rank, at.comm, scenario, scenario.seed);
-      exchange.update(at.handle, at.stream);
-      exchange.dispatch_config.send_only = whole ? 0 : 1;
-      exchange.dispatch(at.handle, at.stream);
-      complete_tiles(at.handle, at.stream);
-      at.stream.synchronize();
-      require_no_open_tile(at.comm, at.handle);
-      const ucclEpAsyncError_t error = async_error(at.comm);
-      require(error.code == ucclEpInvalidArgument && std::string(error.text).find("topk_weights") != std::string::npos,
-              error.text);
-      ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
-      masked::meet(rank, 0);
-    });
+    for (const Scenario& scenario :
+         in_both_modes({.experts = 8, .top_k = 2, .max_tokens = 21, .tile_rows = 16, .seed = 885})) {
+      run_with_other_settings(scenario, whole);
+    }
   }
 }
 

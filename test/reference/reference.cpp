@@ -235,7 +235,7 @@ std::vector<Sum> sum_tree(const CombineProblem& problem, int source, size_t colu
 std::vector<float> combine(const CombineProblem& problem, int source) {
   const World& world = *problem.world;
   const auto hidden = static_cast<size_t>(problem.hidden);
-  const bool weighted = problem.shape.layout == Layout::ll_expert_major && !problem.backward;
+  const bool weighted = (problem.shape.layout == Layout::ll_expert_major || problem.weighted) && !problem.backward;
   World weights_world = world;
   if (weighted) weights_world.rank[static_cast<size_t>(source)].weights = problem.weights->weights;
   const Term term = [&](int destination, const Slot& slot, size_t column, float& value) {

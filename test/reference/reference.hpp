@@ -107,10 +107,11 @@ struct CombineProblem {
   std::vector<std::function<float(int64_t token, int64_t column)>> biases;
   // Rows that each rank keeps, or empty: no row was dropped.
   std::vector<int64_t> kept_rows;
-  // LL expert-major multiplies by these, tokens x k of the source rank.
+  // LL expert-major multiplies by these, tokens x k of the source rank, and so does HT expert-major if weighted.
   const Routing* weights;
   // HT between nodes sums per node: the node of each rank. Empty: one node.
   std::vector<int> node_of = {};
+  bool weighted = false;
   // Backward: nothing is multiplied, and there are no biases. One weight of a row that rank `destination` passes; in
   // expert-major layouts k is 0.
   bool backward = false;

@@ -2,6 +2,7 @@
 // Consumers of tiles: a kernel that works on each tile when it is there, while others are still on their way.
 #include <catch2/catch.hpp>
 #include <optional>
+#include <vector>
 
 #include "conformance/exchange.hpp"
 #include "conformance/masked.hpp"
@@ -25,6 +26,17 @@ Scenario tile_scenario(int64_t hidden, int tile_rows) {
           .carried = true,
           .num_sms = 2,  // the others are the consumer's
           .rule = uniform(20)};
+}
+
+// The same in HT, in one round, and in more than there are slots.
+std::vector<Scenario> ht_tile_scenarios(int64_t hidden, int tile_rows) {
+  Scenario scenario = tile_scenario(hidden, tile_rows);
+  scenario.layout = Layout::ht_expert_major;
+  scenario.alignment = tile_rows;
+  scenario.fixed_capacity = 90 * scenario.top_k + scenario.local_experts() * tile_rows;
+  Scenario in_rounds = scenario;
+  in_rounds.round = 9;
+  return {scenario, in_rounds};
 }
 
 // A rank's experts, which see a row and answer.
@@ -112,7 +124,7 @@ void enqueue_tiles(Exchange& exchange, TileExperts& experts, Back back, ucclEpHa
 
 void check_tile_round(Exchange& exchange, TileExperts& experts, ucclEpHandle_t handle, int rank) {
   experts.check(rank);
-  const TileWords words(exchange.comm(), handle);
+  const TileWords words(exchange.comm(), handle, exchange.scenario());
   for (size_t t = 0; t < words.done.size(); ++t) {
     require(words.done[t] == (words.ready[t] == 1 ? experts.times() : 0u),
             "tile_done of tile " + std::to_string(t) + " is " + std::to_string(words.done[t]) + ", tile_ready is " +
@@ -124,24 +136,48 @@ void check_tile_round(Exchange& exchange, TileExperts& experts, ucclEpHandle_t h
   exchange.check_combine();
 }
 
+void consume_tiles(const Scenario& scenario) {
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario, 3);
+    TileExperts experts(at.comm, at.handle, exchange);
+    for (uint64_t round = 0; round < 3; ++round) {
+      if (round != 0) exchange.reroute(round + 10);
+      experts.prepare(rank.rank);
+      enqueue_tiles(exchange, experts, Back::after, at.handle, at.stream);
+      at.stream.synchronize();
+      check_tile_round(exchange, experts, at.handle, rank.rank);
+    }
+    no_async_error(at.comm);
+  });
+}
+
+void replay_tiles(const Scenario& scenario, Back back) {
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    const auto capturing = Capturing::of(at.comm);
+    Exchange exchange(rank, at.comm, scenario, 5);
+    TileExperts experts(at.comm, at.handle, exchange);
+    const Graph graph(*capturing, at.stream, [&] { enqueue_tiles(exchange, experts, back, at.handle, at.stream); });
+    for (uint64_t round = 0; round < (reduced() ? 3 : 8); ++round) {
+      exchange.reroute(round + 20);
+      experts.prepare(rank.rank);
+      graph.launch(at.stream);
+      at.stream.synchronize();
+      check_tile_round(exchange, experts, at.handle, rank.rank);
+    }
+    exchange.reroute(50);  // and outside of it
+    experts.prepare(rank.rank);
+    enqueue_tiles(exchange, experts, back, at.handle, at.stream);
+    at.stream.synchronize();
+    check_tile_round(exchange, experts, at.handle, rank.rank);
+    no_async_error(at.comm);
+  });
+}
+
 TEST_CASE("tiles: a consumer takes them while others come", "[tiles][reduced][process][room]") {
   for (const int tile_rows : reduced() ? std::vector{16} : std::vector{16, 64}) {
-    for (const int64_t hidden : {64, 1024}) {
-      const Scenario scenario = tile_scenario(hidden, tile_rows);
-      run_ranks(scenario.ranks, [&](Rank& rank) {
-        Session at(rank, scenario);
-        Exchange exchange(rank, at.comm, scenario, 3);
-        TileExperts experts(at.comm, at.handle, exchange);
-        for (uint64_t round = 0; round < 3; ++round) {
-          if (round != 0) exchange.reroute(round + 10);
-          experts.prepare(rank.rank);
-          enqueue_tiles(exchange, experts, Back::after, at.handle, at.stream);
-          at.stream.synchronize();
-          check_tile_round(exchange, experts, at.handle, rank.rank);
-        }
-        no_async_error(at.comm);
-      });
-    }
+    for (const int64_t hidden : {64, 1024}) consume_tiles(tile_scenario(hidden, tile_rows));
   }
 }
 
@@ -168,32 +204,20 @@ TEST_CASE("tiles: results go back while a consumer makes others", "[tiles][reduc
   }
 }
 
+TEST_CASE("tiles: a consumer of HT takes them while others come", "[tiles][reduced][process][room][nodes]") {
+  for (const int tile_rows : reduced() ? std::vector{16} : std::vector{16, 64}) {
+    for (const Scenario& scenario : ht_tile_scenarios(1024, tile_rows)) consume_tiles(scenario);
+  }
+}
+
 TEST_CASE("tiles: a consumer in a graph, replayed with other routing", "[tiles][reduced][process][room]") {
   for (const Back back : {Back::after, Back::beside}) {
-    for (const int64_t hidden : {64, 1024}) {
-      const Scenario scenario = tile_scenario(hidden, 16);
-      run_ranks(scenario.ranks, [&](Rank& rank) {
-        Session at(rank, scenario);
-        const auto capturing = Capturing::of(at.comm);
-        Exchange exchange(rank, at.comm, scenario, 5);
-        TileExperts experts(at.comm, at.handle, exchange);
-        const Graph graph(*capturing, at.stream, [&] { enqueue_tiles(exchange, experts, back, at.handle, at.stream); });
-        for (uint64_t round = 0; round < (reduced() ? 3 : 8); ++round) {
-          exchange.reroute(round + 20);
-          experts.prepare(rank.rank);
-          graph.launch(at.stream);
-          at.stream.synchronize();
-          check_tile_round(exchange, experts, at.handle, rank.rank);
-        }
-        exchange.reroute(50);  // and outside of it
-        experts.prepare(rank.rank);
-        enqueue_tiles(exchange, experts, back, at.handle, at.stream);
-        at.stream.synchronize();
-        check_tile_round(exchange, experts, at.handle, rank.rank);
-        no_async_error(at.comm);
-      });
-    }
+    for (const int64_t hidden : {64, 1024}) replay_tiles(tile_scenario(hidden, 16), back);
   }
+}
+
+TEST_CASE("tiles: a consumer of HT in a graph, replayed with other routing", "[tiles][reduced][process][room][nodes]") {
+  for (const Scenario& scenario : ht_tile_scenarios(64, 16)) replay_tiles(scenario, Back::after);
 }
 
 }  // namespace

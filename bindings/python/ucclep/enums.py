@@ -21,7 +21,7 @@ class Mode(IntEnum):
 
 
 class Layout(IntEnum):
-    """How received rows lie: LL has EXPERT_MAJOR, RANK_MAJOR and TILES, HT EXPERT_MAJOR and FLAT."""
+    """How received rows lie: LL has EXPERT_MAJOR, RANK_MAJOR and TILES, HT EXPERT_MAJOR, FLAT and TILES."""
 
     EXPERT_MAJOR = 1
     RANK_MAJOR = 2

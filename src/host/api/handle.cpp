@@ -74,14 +74,15 @@ void check_tiles(const ucclEpGroup& group, int mode, const ucclEpHandleConfig_t&
     fail(ucclEpInvalidArgument, "config.expert_alignment is {}, but with TILES it must be 0: an expert has whole tiles",
          config.expert_alignment);
   }
-  if (mode == UCCLEP_MODE_HT) {
+  if (group.mask_words) {
     fail(ucclEpNotSupported,
-         "config.layout is TILES, which this version has in LL mode only: set config.mode to UCCLEP_MODE_LL, or use "
-         "EXPERT_MAJOR");
+         "config.layout is TILES, which this version does not have in groups with enable_mask: use EXPERT_MAJOR");
   }
-  if (group.mask_words || group.shape().networked != 0) {
-    fail(ucclEpNotSupported, "config.layout is TILES, which this version does not have in groups {}: use EXPERT_MAJOR",
-         group.mask_words ? "with enable_mask" : "whose ranks are in several domains");
+  if (mode == UCCLEP_MODE_LL && group.shape().networked != 0) {
+    fail(
+        ucclEpNotSupported,
+        "config.layout is TILES, which this version does not have in LL groups whose ranks are in several domains: use "
+        "EXPERT_MAJOR, or UCCLEP_MODE_HT");
   }
 }
 
@@ -107,7 +108,7 @@ void check_layout(int mode, const ucclEpHandleConfig_t& config) {
   const bool low_latency = mode == UCCLEP_MODE_LL;
   if (config.layout == (low_latency ? UCCLEP_LAYOUT_FLAT : UCCLEP_LAYOUT_RANK_MAJOR)) {
     fail(ucclEpNotSupported,
-         "layout {} is not one of {} mode: LL has EXPERT_MAJOR, RANK_MAJOR and TILES, HT EXPERT_MAJOR and FLAT",
+         "layout {} is not one of {} mode: LL has EXPERT_MAJOR, RANK_MAJOR and TILES, HT EXPERT_MAJOR, FLAT and TILES",
          low_latency ? "FLAT" : "RANK_MAJOR", low_latency ? "LL" : "HT");
   }
   if (config.expert_alignment > 1 && (low_latency || config.layout != UCCLEP_LAYOUT_EXPERT_MAJOR)) {
@@ -144,6 +145,7 @@ HandleView settings_of(const ucclEpGroup& group, const ucclEpHandleConfig_t& con
   d.rounds = mode == UCCLEP_MODE_LL ? 1 : rounds_of(group.shape(), d.tokens);
   if (d.layout == UCCLEP_LAYOUT_TILES) {
     d.tile_rows = static_cast<uint32_t>(config.tile_rows != 0 ? config.tile_rows : default_tile_rows);
+    if (mode == UCCLEP_MODE_HT) d.expert_alignment = d.tile_rows;
   }
   d.offsets = HandleLayout::of(group.shape(), d.tokens, mode == UCCLEP_MODE_LL, d.waves, d.tile_rows);
   d.stamp = stamp_of(group, d);

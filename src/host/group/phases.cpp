@@ -167,7 +167,8 @@ Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool 
   const bool tiles = handle.device.tile_rows != 0;
   const bool served = tiles && (kind == Kind::dispatch || pending_of(handle, Kind::dispatch));
   if (send_only != 0) return served ? Schedule::served : Schedule::send_phase;
-  const bool in_phases = kind == Kind::dispatch && handle.low_latency() && (parts_of(handle) > 1 || tiles);
+  const bool waves = handle.low_latency() && parts_of(handle) > 1;
+  const bool in_phases = kind == Kind::dispatch && (waves || tiles);
   return in_phases || (handle.group->mask_words && !handle.low_latency()) ? Schedule::in_phases : Schedule::whole;
 }
 

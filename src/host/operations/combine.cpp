@@ -190,6 +190,12 @@ void check_config(const CombineCall& call) {
   if (config.quant != UCCLEP_QUANT_NONE) {
     fail(ucclEpInvalidArgument, "config.quant is {}, expected UCCLEP_QUANT_NONE", config.quant);
   }
+  if (config.send_only != 0 && call.handle.device.tile_rows != 0 && !call.handle.low_latency() &&
+      pending_of(call.handle, Kind::dispatch)) {
+    fail(ucclEpNotSupported,
+         "config.send_only must be 0 while an HT dispatch of tiles is pending: call ucclEpCombine after the consumers, "
+         "which ends both");
+  }
   if (config.done_target < 0)
     fail(ucclEpInvalidArgument, "config.done_target is {}, expected 0 or more", config.done_target);
   if (config.done_target != 0 && call.handle.device.tile_rows == 0) {
@@ -248,7 +254,8 @@ CombineArgs arguments_of(const CombineCall& call, const TensorView& rows) {
   args.zones = zones_of(handle);
   args.ranked = handle.device.layout == UCCLEP_LAYOUT_RANK_MAJOR;
   const bool given = handle.routing->weights_given || args.late_weights;  // of tiles there may be none
-  args.weighted = args.zones == Zones::slabs && given && !call.backward();
+  const bool weights = args.zones == Zones::slabs || handle.device.tile_rows != 0;
+  args.weighted = weights && given && !call.backward();
   args.row_bytes = static_cast<uint32_t>(row_bytes);
   args.ranks = Divisor(group.shape().ranks);
   args.batches = Divisor(static_cast<uint32_t>(ceil_div(args.row_bytes, line_batch_bytes)));

@@ -24,17 +24,19 @@ OperationKernels kernels_of(const DispatchCall& call, bool small) {
   using namespace kernels;
   const auto pick = [&](const ByQuant& family) -> const Kernel& { return family.of(call.quantised()); };
   const bool networked = call.shape().networked != 0;
+  const bool tiles = call.handle.device.tile_rows != 0;
   if (!call.handle.low_latency()) {
-    if (!networked) return {pick(ht_dispatch), pick(ht_send_dispatch), pick(ht_complete_dispatch)};
-    return {pick(ht_dispatch_network), pick(ht_send_dispatch_network), pick(ht_complete_dispatch_network)};
+    if (!networked)
+      return {pick(ht_dispatch), pick(ht_send_dispatch), pick(tiles ? ht_complete_tiles : ht_complete_dispatch)};
+    return {pick(ht_dispatch_network), pick(ht_send_dispatch_network),
+            pick(tiles ? ht_complete_tiles_network : ht_complete_dispatch_network)};
   }
   if (networked) return {pick(ll_dispatch_network), pick(ll_send_dispatch_network), ll_complete_dispatch_network};
   const ByQuant& whole = small                      ? ll_dispatch_small
                          : !call.in_lines()         ? ll_dispatch
                          : call.shape().masked != 0 ? ll_dispatch_lines_masked
                                                     : ll_dispatch_lines;
-  const ByQuant& receive = call.handle.device.tile_rows != 0 ? ll_complete_tiles : ll_complete_dispatch;
-  return {pick(whole), pick(ll_send_dispatch), pick(receive)};
+  return {pick(whole), pick(ll_send_dispatch), pick(tiles ? ll_complete_tiles : ll_complete_dispatch)};
 }
 
 template <class Args>

@@ -80,7 +80,9 @@ Settings handle_settings(const ucclEpHandle& handle, int top_k) {
   settings.mode = static_cast<uint32_t>(handle.device.mode);
   settings.layout = static_cast<uint32_t>(handle.device.layout);
   settings.waves = handle.device.waves;
-  settings.alignment_log2 = static_cast<uint32_t>(std::countr_zero(handle.device.expert_alignment));
+  // Ranks may have tiles of different sizes.
+  if (handle.device.tile_rows == 0)
+    settings.alignment_log2 = static_cast<uint32_t>(std::countr_zero(handle.device.expert_alignment));
   settings.top_k = static_cast<uint32_t>(top_k);
   return settings;
 }

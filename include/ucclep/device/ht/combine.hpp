@@ -83,6 +83,12 @@ struct TokenPool {
   }
 };
 
+// What the copies of a row are multiplied by before they are added (tiles), in the scratch behind Terms::rows: the
+// weights that dispatch was given.
+UCCLEP_FN float* factors_of(const Terms& terms) {
+  return reinterpret_cast<float*>(terms.rows + max_top_k);
+}
+
 // Warp verb: the copies of one received row, experts ascending.
 UCCLEP_FN Terms copies_of(const HandleMemory& memory, const HtCombineArgs& args, char* scratch, uint32_t home,
                           uint32_t place) {
@@ -92,7 +98,11 @@ UCCLEP_FN Terms copies_of(const HandleMemory& memory, const HtCombineArgs& args,
   const bool present = i < count && entry.row < args.capacity;
   const uint64_t mask = ballot(present);
   Terms terms{reinterpret_cast<const char**>(scratch), count_lanes(mask), 0};
-  if (present) terms.rows[count_lanes(mask & ((uint64_t{1} << i) - 1))] = args.tokens.at(0, entry.row);
+  if (present) {
+    const uint32_t order = count_lanes(mask & ((uint64_t{1} << i) - 1));
+    terms.rows[order] = args.tokens.at(0, entry.row);
+    if (args.weighted) factors_of(terms)[order] = entry.weight;
+  }
   sync_warp();
   return terms;
 }
@@ -117,8 +127,9 @@ UCCLEP_FN void stage_partial(const HandleMemory& memory, const HtCombineArgs& ar
   } else {
     terms = copies_of(memory, args, stage.scratch(), home, place);
   }
-  ring.sum<Element>(terms, bytes,
-                    [&](uint32_t offset, const Vector<Element>& sum) { store16_stream(to + offset, sum.pack()); });
+  const auto store = [&](uint32_t offset, const Vector<Element>& sum) { store16_stream(to + offset, sum.pack()); };
+  if (!args.weighted) return ring.sum<Element>(terms, bytes, store);
+  ring.sum<Element>(terms, bytes, store, [&](Vector<Element>& term, uint32_t i) { term.scale(factors_of(terms)[i]); });
 }
 
 // Warp verb: a run of partial rows for one home, and the word that says so. first, rows: its places in the round.

@@ -12,6 +12,7 @@
 // waits for nobody but READY, and in later rounds for those who read its slot (ht/rounds.hpp); a relay for senders, a
 // receiver for both. What is sent is taken by turns (protocol/turns.hpp).
 #pragma once
+#include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/ht/receive.hpp"
 #include "ucclep/device/ht/rounds.hpp"
 #include "ucclep/device/ht/routing.hpp"
@@ -30,8 +31,10 @@
 #include "ucclep/device/protocol/phases.hpp"
 #include "ucclep/device/protocol/routing.hpp"
 #include "ucclep/device/protocol/slots.hpp"
+#include "ucclep/device/protocol/turns.hpp"
 #include "ucclep/device/rows/deliver.hpp"
 #include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/rows/tiles.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
@@ -190,6 +193,7 @@ struct RowMover {
 
   UCCLEP_FN bool take(const Op& op, const Worker& worker) {
     if (exposes_own()) return receive_metas<Wire>(reload(args), op, stage, worker);
+    if constexpr (Wire::tiles) return TilePuller<Wire>(reload(args), stage).pull(op, worker);
     return pull_rows<Wire, phases>(reload(args), op, stage, worker);
   }
   // An awaited round is received by turns, and then counted; of others each warp has its own share.
@@ -276,6 +280,7 @@ UCCLEP_FN void dispatch(const HtDispatchArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   if constexpr (phases == Phases::send) {
     if (args.waves.of > 1) forget_received(memory);
+    if (args.handle.tile_rows != 0) open_tiles(memory);
   }
   const HeaderResult result = exchange_rows<Row, Wire, phases>(op, op_state, memory, args, stage);
   const bool ok = result != HeaderResult::lost;
@@ -298,13 +303,13 @@ UCCLEP_FN HeaderResult receive_rows(const Op& op, const HandleMemory& memory, co
   const HtDispatchArgs& now = reload(args);
   const Op here = op.with(now.group);
   const bool masked = has_masks<Wire>(now.group);
-  if constexpr (Wire::network) {
+  if constexpr (Wire::network && Wire::masks) {
     if (masked) Wire::note_rows_late(here, memory_of(now), ready == HeaderResult::good);
   }
   if (ready != HeaderResult::good) return ready;
   if (now.waves.begins()) fill_rest<Wire>(here, memory_of(now), now);
   if (masked) blank_absent(here, memory_of(now), now.output);
-  if constexpr (Wire::network) {
+  if constexpr (Wire::network && Wire::masks) {
     bool ok = true;
     if (masked) {
       ok = in_turns(here, Turn::relays, WarpRole{0, block::warps()},
@@ -312,7 +317,13 @@ UCCLEP_FN HeaderResult receive_rows(const Op& op, const HandleMemory& memory, co
     }
     if (!every_thread(ok)) return HeaderResult::lost;
   }
-  const uint32_t turn = begin_turn(here, Turn::rows);
+  if constexpr (Wire::tiles) {
+    const HandleMemory memory_now = memory_of(now);
+    close_tiles(Tiles{memory_now}, now.output.capacity, TileShare::of_grid());
+  }
+  // Where nothing is left to send none is taken: tiles are received beside other dispatches, whose turns these are.
+  const bool sends = Wire::rounds(memory_of(now)) > now.group.shape.in_flight;
+  const uint32_t turn = sends ? begin_turn(here, Turn::rows) : no_turn;
   const bool ok = move_rows<Row, Wire, Phases::receive>(here, memory_of(now), now, stage, exposed_of(stage), turn);
   return ok ? HeaderResult::good : HeaderResult::lost;
 }
@@ -334,6 +345,41 @@ UCCLEP_FN void complete_dispatch(const HtDispatchArgs& args) {
     later.template end<Wire>(ok, rounds_moved<Wire>(memory_of(now), result));
   } else {
     end_part(later.op, ok);
+  }
+}
+
+// Block verb: all rows as they arrive, the tiles that they complete, and no tile that stays open.
+template <class Row, class Wire>
+UCCLEP_FN HeaderResult receive_tiles(const ReceivePhase& phase, const HtDispatchArgs& args, Stage& stage) {
+  const HandleMemory memory = memory_of(args);
+  const Tiles tiles{memory};
+  if (thread_id() == 0) fetch_add_relaxed<Scope::gpu>(&tiles.state()->resident, 1u);
+  HeaderResult result = HeaderResult::lost;
+  if (phase.may_read()) result = receive_rows<Row, InTiles<Wire>>(phase.op, memory, args, stage);
+  if (result == HeaderResult::good && !check_totals(phase.op, tiles)) result = HeaderResult::lost;
+  if (result != HeaderResult::good) give_up_tiles(tiles);
+  return result;
+}
+
+// The receive phase of a dispatch of tiles, or a part of it (tile_launch).
+template <class Row, class Wire>
+UCCLEP_FN void complete_tiles(const HtDispatchArgs& args) {
+  Stage stage(args.piece_bytes);
+  const ReceivePhase phase = ReceivePhase::of(args, Kind::dispatch, Operation::dispatch);
+  if (!phase.any) return;
+  HeaderResult result = HeaderResult::lost;
+  if (args.waves.begins()) {
+    result = receive_tiles<Row, Wire>(phase, args, stage);
+  } else if (phase.may_read()) {
+    result = ready_before<Wire>(phase.op, memory_of(args), args.settings, View{}, stage);
+  }
+  const bool ok = result != HeaderResult::lost;
+  const HtDispatchArgs& now = reload(args);
+  const ReceivePhase later = ReceivePhase::of(now, Kind::dispatch, Operation::dispatch);
+  if (now.waves.ends()) {
+    later.template end<Wire>(ok, rounds_moved<Wire>(memory_of(now), result));
+  } else if (!ok) {
+    bulk_wait_written();
   }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The receiving side of an HT dispatch. Where this rank has exposed its output, rows come by themselves, and only ids,
 // weights and sources are filled in from the metas. Otherwise it pulls its rows from the senders' staging as their
-// metas come in. The rest, pads and unused rows, is filled in by everybody first.
+// metas come in; those of tiles in whatever order they come (rows/tiles.hpp). The rest, pads and unused rows, is filled
+// in by everybody first.
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/ht/rounds.hpp"
@@ -20,6 +21,7 @@
 #include "ucclep/device/rows/line.hpp"
 #include "ucclep/device/rows/meta.hpp"
 #include "ucclep/device/rows/stage.hpp"
+#include "ucclep/device/rows/tiles.hpp"
 
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ht {
@@ -46,6 +48,29 @@ UCCLEP_FN bool is_taken(const Op& op, const WaveRange& waves, uint32_t source, c
   return true;
 }
 
+// Warp verb: one row that is staged, to its places. meta: its own, which every lane has acquired.
+template <class Wire>
+UCCLEP_FN void take_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
+                        const Arrival& arrival, const char* meta) {
+  const char* row = Wire::staged_row(op, args.output.wire, arrival.source, meta);
+  stage.fetch(row, args.output.wire.token_bytes);
+  ReceivedSelection selection = read_meta(op.group.shape, meta);
+  uint32_t base = 0, expert = 0;
+  if (args.output.zones == Zones::sources) {
+    base = memory.recv_base()[arrival.source];
+  } else if (is_mine(op, selection, expert)) {
+    base = memory.expert_base(Wire::tiles ? 0 : arrival.source)[expert];
+    if constexpr (Wire::tiles) {
+      const bool backward = args.settings.pass == UCCLEP_PASS_BACKWARD;
+      selection.position = take_place(Tiles{memory}, backward, arrival.source, arrival.place, expert);
+    }
+  }
+  if constexpr (Wire::tiles) sync_warp();  // all lanes have read the entries, before they are written again
+  const Target target = place_row(op, args.output, arrival, selection, base);
+  note_placed(op, memory, args.output, arrival, selection, target);
+  deliver_row(stage, args.output, row, target);
+}
+
 // Warp verb: one row, once it is staged; of a receive phase in waves those of its waves. at: as above.
 template <class Wire, Phases phases>
 UCCLEP_FN bool pull_row(const Op& op, const HandleMemory& memory, const HtDispatchArgs& args, Stage& stage,
@@ -60,20 +85,7 @@ UCCLEP_FN bool pull_row(const Op& op, const HandleMemory& memory, const HtDispat
   if (lane_id() == 0) ok = wait_word(op, Phase::staging, source, meta + MetaLayout::of(op.group.shape.top_k).epoch);
   if (!every_lane(ok)) return false;
   acquire_then_bulk();
-  const uint32_t token = meta_token(meta);
-  const char* row = Wire::staged_row(op, args.output.wire, source, meta);
-  stage.fetch(row, args.output.wire.token_bytes);
-  const ReceivedSelection selection = read_meta(op.group.shape, meta);
-  uint32_t base = 0, expert = 0;
-  if (args.output.zones == Zones::sources) {
-    base = memory.recv_base()[source];
-  } else if (is_mine(op, selection, expert)) {
-    base = memory.expert_base(source)[expert];
-  }
-  const Arrival arrival{source, place, token};
-  const Target target = place_row(op, args.output, arrival, selection, base);
-  note_placed(op, memory, args.output, arrival, selection, target);
-  deliver_row(stage, args.output, row, target);
+  take_row<Wire>(op, memory, args, stage, {source, place, meta_token(meta)}, meta);
   return true;
 }
 
@@ -115,6 +127,89 @@ UCCLEP_FN bool pull_rows(const HtDispatchArgs& args, const Op& op, Stage& stage,
   bulk_wait_written();
   return true;
 }
+
+// Verb of the pulling warps of the grid, of a round of tiles: the rows of all sources as they arrive. A few are under
+// way at a time, and count when all of them are written.
+template <class Wire>
+class TilePuller {
+ public:
+  UCCLEP_FN TilePuller(const HtDispatchArgs& args, Stage& stage) : args_(args), stage_(stage) {}
+
+  UCCLEP_FN bool pull(const Op& op, const Worker& worker) {
+    const WarpUniform rounds = Wire::rounds(memory_of(args_)), sets = LaneRows::sets(op);
+    if (!Wire::places_come(op, memory_of(args_), rounds, worker.index == 0)) return false;
+    for (WarpUniform set = worker.index % sets; set < sets; set += worker.workers) {
+      begin(op, LaneRows::of(op, {worker.index, worker.workers}, set), rounds);
+      const auto look = [&](const Op& same, const HtDispatchArgs&) { return !mine_.ended && is_staged(same); };
+      const auto take_some = [&](uint64_t& here) {
+        const HtDispatchArgs& now = reload(args_);
+        take(op.with(now.group), now, here);
+        return true;
+      };
+      if (!take_as_they_come(args_, op, Phase::staging, mine_, look, take_some)) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr uint32_t rows_at_once = StageShape::slots;
+
+  UCCLEP_FN void begin(const Op& op, const LaneRows& rows, uint32_t rounds) {
+    const PlaceRange places = places_in_round(op, memory_of(args_), rounds, rows.source);
+    mine_ = rows;
+    first_ = places.begin;
+    mine_.end = places.end - places.begin;
+    mine_.ended = mine_.ended || mine_.next >= mine_.end;
+  }
+  // Lane verb.
+  UCCLEP_FN bool is_staged(const Op& op) const {
+    const char* const meta = landed_meta(op, mine_.source, mine_.next);
+    const auto* epoch = reinterpret_cast<const uint64_t*>(meta + MetaLayout::of(op.group.shape.top_k).epoch);
+    return load_acquire<Scope::system>(epoch) == op.seq;
+  }
+  // Warp verb: what a lane has found.
+  struct Found {
+    WarpUniform source, at, place;
+  };
+  UCCLEP_FN Found found_by(uint32_t lane) const {
+    const uint32_t at = broadcast(mine_.next, lane);
+    return {broadcast(mine_.source, lane), at, broadcast(first_, lane) + at};
+  }
+  // Warp verb: a few of the rows that lanes have found.
+  UCCLEP_FN void take(const Op& op, const HtDispatchArgs& args, uint64_t& here) {
+    const HandleMemory memory = memory_of(args);
+    acquire_then_bulk();
+    uint64_t taken = 0;
+    for (uint32_t i = 0; i < rows_at_once && here != 0; ++i) {
+      const Found found = found_by(first_lane(here));
+      const char* const meta = landed_meta(op, found.source, found.at);
+      take_row<Wire>(op, memory, args, stage_, {found.source, found.place, meta_token(meta)}, meta);
+      taken |= here & -here;
+      here &= here - 1;
+    }
+    bulk_wait_written();
+    sync_warp();  // a lane counts what others have written
+    for (uint64_t left = taken; left != 0; left &= left - 1) note_row(op, args, found_by(first_lane(left)));
+    if ((taken >> lane_id() & 1) == 0) return;
+    mine_.next += mine_.step;
+    mine_.ended = mine_.next >= mine_.end;
+  }
+  // Warp verb: the copies of a row that is written, of each a lane.
+  UCCLEP_FN void note_row(const Op& op, const HtDispatchArgs& args, const Found& found) const {
+    const HandleMemory memory = memory_of(args);
+    if (lane_id() >= memory.recv_count(found.source)[found.place]) return;
+    const RecvEntry entry = memory.recv_entries(found.source, found.place)[lane_id()];
+    const Tiles tiles{memory};
+    const ArrivedCopy copy{found.source, meta_token(landed_meta(op, found.source, found.at)), entry.expert,
+                           entry.row - first_entry(tiles, entry.expert), entry.weight};
+    note_copy(tiles, args.output, args.settings.weights_at_dispatch != 0, copy);
+  }
+
+  const HtDispatchArgs& args_;
+  Stage& stage_;
+  LaneRows mine_{};
+  uint32_t first_ = 0;  // of the places that the lane's source has in the round
+};
 
 constexpr uint32_t meta_rows = 8;  // whose metas a warp takes at a time
 
@@ -260,7 +355,7 @@ UCCLEP_FN void fill_rest(const Op& op, const HandleMemory& memory, const HtDispa
     report_dropped(op, memory.state()->rows, args.output.capacity);
   }
   count_rows<Wire>(op, memory, args.cumulative);
-  if (args.output.zones == Zones::experts) zero_pads(op, memory, args);
+  if (args.output.zones == Zones::experts && memory.handle.tile_rows == 0) zero_pads(op, memory, args);
   const uint64_t rows = memory.state()->rows, capacity = args.output.capacity;
   mark_unused(args.output, 0, rows < capacity ? rows : capacity, args.settings.top_k, {block_id(), grid_size()});
 }

@@ -260,6 +260,7 @@ UCCLEP_FN bool send_metas(const HtDispatchArgs& args, const Op& op, const Stage&
 struct OneNode {
   static constexpr bool network = false;
   static constexpr bool masks = false;  // true: in a group with masks, of those who are not lost
+  static constexpr bool tiles = false;  // true: a receive phase gives places on arrival (InTiles)
   // Of the running operation.
   static UCCLEP_FN uint32_t rounds(const HandleMemory& memory) { return routed_rounds(memory); }
   using Consumed = ConsumedWord;
@@ -342,6 +343,12 @@ struct OneNodeMasked : OneNode {
   static UCCLEP_FN const uint32_t* barrier_abort(const Op& op) { return &op.group.masks->never; }
   static UCCLEP_FN bool reaches(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }
   static UCCLEP_FN bool is_term(const Op& op, uint32_t rank) { return !is_masked(op.group, rank); }
+};
+
+// Either way, in the receive phase of a dispatch of tiles.
+template <class Wire>
+struct InTiles : Wire {
+  static constexpr bool tiles = true;
 };
 
 }  // namespace ht

@@ -40,12 +40,12 @@ struct TokenSetShape {
 };
 
 // Where a handle has the words of its tiles (ucclEpTiles_t), and what its kernels keep to write them. Rows of an expert
-// lie in a slab of whole tiles.
+// lie in whole tiles: in LL in a slab, in HT in a zone, whose place and size Update knows.
 struct TileLayout {
-  uint64_t slab, tiles;                           // rows of an expert; tiles of all
+  uint64_t slab, tiles;                           // LL: rows of an expert, HT: 0; tiles of all experts
   uint64_t ready, done, experts;                  // u32, u32, i32 [tiles]
   uint64_t final, first_row;                      // i32, i64 [L]
-  uint64_t src_info, weights, row_at, scales_at;  // i64, f32, u64, u64 [L * slab]
+  uint64_t src_info, weights, row_at, scales_at;  // i64, f32, u64, u64 [rows of all tiles]
   uint64_t taken, expected;  // u32 [L] places given to rows; rows that come of sources whose counts are known
   uint64_t arrived;          // u32 [tiles] rows that are here, and those that will never be
   uint64_t from;             // u32 [R] rows that a source sends, once its header has been read
@@ -111,6 +111,13 @@ struct HandleLayout {
     return rounds == 1 ? tokens : uint64_t{rounds} * s.ht_tokens;
   }
 
+  // HT: rows that zones of experts have at most, padded to `alignment`, and that a group keeps.
+  static UCCLEP_HD constexpr uint64_t rows_of_zones(const GroupShape& s, uint64_t tokens, uint32_t alignment) {
+    const uint64_t experts = s.local_experts(), copies = s.top_k < experts ? s.top_k : experts;
+    const uint64_t rows = tokens * s.ranks * copies + experts * (alignment - 1);
+    return rows < s.recv_rows ? rows : s.recv_rows;
+  }
+
   static UCCLEP_HD constexpr HandleLayout of(const GroupShape& s, uint64_t tokens, bool low_latency, uint32_t waves = 1,
                                              uint32_t tile_rows = 0) {
     constexpr uint64_t unit = 128;
@@ -163,17 +170,18 @@ struct HandleLayout {
     if (tile_rows != 0) {
       TileLayout& t = h.tiles;
       const uint64_t experts = s.local_experts();
-      t.slab = round_up(tokens * s.ranks, tile_rows);
-      t.tiles = experts * t.slab / tile_rows;
+      if (low_latency) t.slab = round_up(tokens * s.ranks, tile_rows);
+      const uint64_t rows = low_latency ? experts * t.slab : rows_of_zones(s, tokens, tile_rows);
+      t.tiles = ceil_div(rows, tile_rows);
       t.ready = take(4 * t.tiles);
       t.done = take(4 * t.tiles);
       t.experts = take(4 * t.tiles);
       t.final = take(4 * experts);
       t.first_row = take(8 * experts);
-      t.src_info = take(8 * experts * t.slab);
-      t.weights = take(4 * experts * t.slab);
-      t.row_at = take(8 * experts * t.slab);
-      t.scales_at = take(8 * experts * t.slab);
+      t.src_info = take(8 * t.tiles * tile_rows);
+      t.weights = take(4 * t.tiles * tile_rows);
+      t.row_at = take(8 * t.tiles * tile_rows);
+      t.scales_at = take(8 * t.tiles * tile_rows);
       t.taken = take(4 * experts);
       t.expected = take(4 * experts);
       t.arrived = take(4 * t.tiles);

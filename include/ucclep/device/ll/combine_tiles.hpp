@@ -13,9 +13,9 @@
 #include "ucclep/device/layout/record.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/ll/combine.hpp"
-#include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/ll/partials.hpp"
 #include "ucclep/device/ll/weight_rows.hpp"
+#include "ucclep/device/protocol/exchange.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/phases.hpp"
@@ -55,12 +55,12 @@ struct LaneParts {
   uint32_t at = 0;                   // the one of these that is looked at
   bool ended = true, known = false;  // known: the header of the home has been read
 
-  static UCCLEP_FN LaneParts of(const ll::LaneShare& share) {
+  static UCCLEP_FN LaneParts of(const LaneRows& rows) {
     LaneParts mine;
-    mine.home = share.rank;
-    mine.next = share.first;
-    mine.step = share.step;
-    mine.ended = !share.any;
+    mine.home = rows.source;
+    mine.next = rows.next;
+    mine.step = rows.step;
+    mine.ended = rows.ended;
     return mine;
   }
   // Lane verb: may the next of them leave?
@@ -128,9 +128,10 @@ class TileSender {
   UCCLEP_FN TileSender(const CombineArgs& args, Stage& stage) : args_(args), stage_(stage) {}
 
   UCCLEP_FN bool send(const Op& op) {
-    const WarpUniform sets = ll::LaneShare::sets(op);
+    const WarpShare warps{grid_warp(), grid_warps()};
+    const WarpUniform sets = LaneRows::sets(op);
     for (WarpUniform set = grid_warp() % sets; set < sets; set += grid_warps()) {
-      mine_ = LaneParts::of(ll::LaneShare::of(op, set));
+      mine_ = LaneParts::of(LaneRows::of(op, warps, set));
       if (!send_set(op)) return false;
     }
     return true;

@@ -127,24 +127,5 @@ struct Jobs {
   UCCLEP_FN bool counts_here() const { return block_id() == count.first + count.blocks - 1; }
 };
 
-// A lane's share of what there is for each rank, where a warp looks at several ranks together, a set: lanes share out
-// the ranks, and those of a rank its rows, neighbours in different warps of the grid.
-struct LaneShare {
-  bool any;  // else the lane has no rank
-  uint32_t rank, first, step;
-  bool leads;  // one lane of the grid does for each rank
-
-  static UCCLEP_FN uint32_t sets(const Op& op) { return (op.ranks() + wave_size - 1) / wave_size; }
-  static UCCLEP_FN LaneShare of(const Op& op, uint32_t set) {
-    const uint32_t of_set = set * wave_size, left = op.ranks() - of_set, ranks = left < wave_size ? left : wave_size;
-    const uint32_t lanes = wave_size / ranks, index = lane_id() / lanes, all = sets(op);
-    const uint32_t warps = grid_warps() < all ? 1 : (grid_warps() - set + all - 1) / all;
-    const uint32_t warp = grid_warps() < all ? 0 : grid_warp() / all;
-    const bool any = index < ranks;
-    return {any, op.rotated(of_set + (any ? index : 0)), lane_id() % lanes * warps + warp, lanes * warps,
-            any && lane_id() % lanes == 0 && warp == index % warps};
-  }
-};
-
 }  // namespace ll
 }  // namespace UCCLEP_SIMT_NAMESPACE

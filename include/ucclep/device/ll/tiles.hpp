@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The receive phase of an LL dispatch of tiles (rows/tiles.hpp). Nobody waits for a row while others are there: each
-// lane has some rows of one source to look for, one after the other, and its warp takes those that have arrived.
+// The receive phase of an LL dispatch of tiles (rows/tiles.hpp).
 #pragma once
 #include "ucclep/device/arch/types.hpp"
 #include "ucclep/device/layout/arguments.hpp"
@@ -13,9 +12,9 @@
 #include "ucclep/device/ll/bulk.hpp"
 #include "ucclep/device/ll/dispatch.hpp"
 #include "ucclep/device/ll/inbox.hpp"
-#include "ucclep/device/ll/jobs.hpp"
 #include "ucclep/device/ll/lines.hpp"
 #include "ucclep/device/ll/row_lines.hpp"
+#include "ucclep/device/protocol/exchange.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/phases.hpp"
@@ -34,7 +33,6 @@ namespace ll {
 // dispatch before.
 struct ByArrival {
   static constexpr bool in_waves = false, by_arrival = true;
-  static constexpr uint32_t nowhere = ~0u;
   uint32_t token, place;
   uint32_t expert = 0, slot = nowhere;  // of lane k's copy
   float weight = 0;
@@ -50,8 +48,8 @@ struct ByArrival {
     token = arrival.token;
     if (!given && is_mine(op, selection, expert)) {
       const HandleMemory memory = memory_of(args);
-      const uint32_t next = fetch_add_relaxed<Scope::gpu>(Tiles{memory}.taken() + expert, 1u);
-      slot = args.settings.pass == UCCLEP_PASS_BACKWARD ? slot_before(memory, arrival.source) : next;
+      const bool backward = args.settings.pass == UCCLEP_PASS_BACKWARD;
+      slot = take_place(Tiles{memory}, backward, arrival.source, place, expert);
       weight = selection.weight;
     }
     if (!given) sync_warp();  // all lanes have read the entries, before they are written again
@@ -59,39 +57,21 @@ struct ByArrival {
     selection.position = slot;
   }
 
-  // Warp verb, when the copies are written: they are known, and count.
+  // Warp verb, when the copies are written.
   UCCLEP_FN void note(const Op& op, const LlDispatchArgs& args, uint32_t source) const {
     const HandleMemory memory = memory_of(args);
-    const Tiles tiles{memory};
     if (lane_id() == 0) note_arrived(memory, source, place, op.seq);
-    if (slot >= args.output.capacity) return;
-    const uint64_t row = tiles.row(expert, slot);
-    tiles.src_info()[row] = int64_t{source} << 32 | token;
-    tiles.weights()[row] = args.settings.weights_at_dispatch != 0 ? weight : 1.0f;
-    tiles.row_at()[row] = reinterpret_cast<uint64_t>(args.output.tokens.at(expert, slot));
-    tiles.scales_at()[row] =
-        args.output.scales.data ? reinterpret_cast<uint64_t>(args.output.scales.at(expert, slot)) : 0;
-    count_rows(tiles, row / tiles.rows_of_tile(), 1);
-  }
-
- private:
-  UCCLEP_FN uint32_t slot_before(const HandleMemory& memory, uint32_t source) const {
-    const uint32_t count = memory.recv_count(source)[place];
-    for (uint32_t i = 0; i < count && i < memory.shape.top_k; ++i) {
-      const RecvEntry& entry = memory.recv_entries(source, place)[i];
-      if (entry.expert == expert) return entry.row;
-    }
-    return nowhere;
+    if (slot == nowhere) return;
+    note_copy(Tiles{memory}, args.output, args.settings.weights_at_dispatch != 0,
+              {source, token, expert, slot, weight});
   }
 };
 
-// What a lane looks for: some of the rows of one source, each so many behind the other. `next` counts as rows lie, by
-// token or by place.
-struct LaneRows {
-  uint32_t source = 0, next = 0, step = 1, end = 0;
+// What a lane looks for, in the form of the source. `next` counts as rows lie, by token or by place.
+struct LaneRowsOfForm : LaneRows {
   Form form = Form::bulk;
-  uint32_t seen = 0;                 // of the next row in LINE form, parts that are here
-  bool ended = true, known = false;  // known: the header has been read
+  uint32_t seen = 0;   // of the next row in LINE form, parts that are here
+  bool known = false;  // the header has been read
 
   // Lane verb: is there something for the warp to do, the header to be read or a row to be taken?
   UCCLEP_FN bool look(const Op& op, const LlDispatchArgs& args) {
@@ -212,7 +192,7 @@ UCCLEP_FN bool expect_rows(const Op& op, const LlDispatchArgs& args, uint32_t so
   if (lane_id() == 0) store_release<Scope::gpu>(tiles.from() + source, rows);
   const bool all = lane_id() == 0 && source_closed(tiles);
   sync_warp();
-  if (ballot(all) != 0) close_tiles(tiles);
+  if (ballot(all) != 0) close_tiles(tiles, args.output.capacity, {lane_id(), wave_size});
   return true;
 }
 
@@ -223,47 +203,18 @@ class TileReceiver {
   UCCLEP_FN TileReceiver(const LlDispatchArgs& args, Stage& stage) : args_(args), stage_(stage), start_(clock_ns()) {}
 
   UCCLEP_FN bool receive(const Op& op) {
-    const WarpUniform sets = LaneShare::sets(op);
+    const WarpShare warps{grid_warp(), grid_warps()};
+    const WarpUniform sets = LaneRows::sets(op);
     for (WarpUniform set = grid_warp() % sets; set < sets; set += grid_warps()) {
-      begin(op, set);
-      if (!receive_set(op)) return false;
+      mine_ = {LaneRows::of(op, warps, set)};
+      const auto look = [&](const Op& same, const LlDispatchArgs& now) { return mine_.look(same, now); };
+      const auto take_some = [&](uint64_t& here) { return take(op, first_lane(here), here); };
+      if (!take_as_they_come(args_, op, Phase::rows, mine_, look, take_some)) return false;
     }
     return true;
   }
 
  private:
-  UCCLEP_FN void begin(const Op& op, uint32_t set) {
-    const LaneShare share = LaneShare::of(op, set);
-    mine_ = {};
-    mine_.ended = !share.any;
-    mine_.source = share.rank;
-    mine_.next = share.first;
-    mine_.step = share.step;
-    closes_ = share.leads;
-  }
-
-  // Warp verb: those of the lanes' sources.
-  UCCLEP_FN bool receive_set(const Op& op) {
-    for (;;) {
-      const LlDispatchArgs& now = reload(args_);
-      const Op same = op.with(now.group);
-      uint64_t here = 0;
-      uint32_t peer = 0;
-      const bool ok = wait_peer_warp(same, Phase::rows, peer, [&] {
-        here = ballot(mine_.look(same, now));
-        const uint64_t waiting = ballot(!mine_.ended);
-        if (here != 0 || waiting == 0) return true;
-        peer = broadcast(mine_.source, first_lane(waiting));
-        return false;
-      });
-      if (!ok) return false;
-      if (here == 0) return true;
-      while (here != 0) {
-        if (!take(op, first_lane(here), here)) return false;
-      }
-    }
-  }
-
   // Warp verb: what a lane has found; of a header for all lanes of its source.
   UCCLEP_FN bool take(const Op& op, uint32_t lane, uint64_t& here) {
     const LlDispatchArgs& now = reload(args_);
@@ -289,7 +240,7 @@ class TileReceiver {
       if (result == HeaderResult::good) mine_.take_header(facts);
       mine_.ended = result != HeaderResult::good;  // of other settings: none of its rows, and tiles stay open
     }
-    const bool counts = closes_ && mine_.source == source;
+    const bool counts = mine_.leads && mine_.source == source;  // its warp adds up the counts of the source
     if (result != HeaderResult::good || ballot(counts) == 0) return true;
     const View& wait_ns = args.counters.wait_ns;
     if (counts && wait_ns.data) {
@@ -301,8 +252,7 @@ class TileReceiver {
   const LlDispatchArgs& args_;
   Stage& stage_;
   const uint64_t start_;
-  LaneRows mine_{};
-  bool closes_ = false;  // this lane's warp adds up the counts of its source
+  LaneRowsOfForm mine_{};
 };
 
 // Verb of one block, after its rows: the counters of the caller, and what combine needs. How long headers were waited

@@ -93,6 +93,20 @@ UCCLEP_FN HandleMemory memory_of(const Args& args) {
   return {args.handle, args.group.shape};
 }
 
+// Lane verb: which of `count` ascending numbers is the last that is not above the value; the first is not.
+UCCLEP_FN uint32_t last_up_to(const uint32_t* numbers, uint32_t count, uint32_t value) {
+  uint32_t low = 0, high = count;  // numbers[low] <= value < numbers[high]
+  while (high - low > 1) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (numbers[middle] <= value) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 // Verb of one thread: does a handle's memory hold a routing of such a handle, or none. On memory of the caller's
 // something else may have been written since.
 UCCLEP_FN void check_stamp(const Op& op, const HandleMemory& memory, uint32_t updated) {

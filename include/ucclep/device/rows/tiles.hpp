@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles: received rows lie dense in their expert's slab, in the order in which they arrived, and each run of tile_rows
-// of them has a word that says when it is there (ucclEpTiles_t). Who receives a row gives it the next place, writes it
-// and counts it; who completes a tile says so. The counts of the headers tell how many rows an expert gets. When those
-// of all sources are known, the rows that its last tile will never get are counted as if they were there. On the way
-// back a row's partial sum may leave when the tiles of all its copies are done (awaited_tile).
+// Tiles: received rows lie dense in their expert's slab (LL) or zone (HT), in the order in which they arrived, and each
+// run of tile_rows of them has a word that says when it is there (ucclEpTiles_t). Who receives a row gives it the next
+// place, writes it and counts it; who completes a tile says so. The counts of the headers, in HT those of Update, tell
+// how many rows an expert gets. When those of all sources are known, the rows that its last tile will never get are
+// counted as if they were there. On the way back a row's partial sum may leave when the tiles of all its copies are
+// done (awaited_tile).
+//
+// Nobody waits for a row while others are there: each lane looks for some rows of one source, one after the other, and
+// its warp takes those that have arrived (LaneRows, take_as_they_come).
 //
 // clang-format off
 // | who releases                                   | who acquires                        | what is ordered                |
@@ -13,7 +17,7 @@
 // |   by a lane that has seen what its warp wrote  |   same                              |   before its tile's word       |
 // |   (sync_warp, bulk_wait_written)               |                                     |                                |
 // | close_tiles: the same, after rows_final        | the same                            | rows_final before the word of  |
-// |                                                |                                     |   the last tile                |
+// |                                                |                                     |   the last tile and after      |
 // | set_tile: compare_exchange of tile_ready (gpu) | consumers: load_acquire (gpu), for  | all of that before what they   |
 // |                                                |   bulk copies a fence of the proxy  |   read                         |
 // | note_arrived: store_release (gpu) by a lane    | awaited_tile: load_acquire (gpu)    | where the copies of a row lie  |
@@ -28,6 +32,8 @@
 #include "ucclep/device/layout/arguments.hpp"
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
+#include "ucclep/device/protocol/exchange.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 #include "ucclep/device/protocol/record.hpp"
 #include "ucclep/device/protocol/routing.hpp"
@@ -45,8 +51,7 @@ struct Tiles {
   UCCLEP_FN const TileLayout& at() const { return memory.handle.offsets.tiles; }
   UCCLEP_FN uint32_t rows_of_tile() const { return memory.handle.tile_rows; }
   UCCLEP_FN uint64_t count() const { return at().tiles; }
-  UCCLEP_FN uint32_t of_expert() const { return static_cast<uint32_t>(at().slab) / rows_of_tile(); }
-  UCCLEP_FN uint64_t row(uint32_t expert, uint32_t place) const { return expert * at().slab + place; }
+  UCCLEP_FN bool in_slabs() const { return at().slab != 0; }
 
   UCCLEP_FN uint32_t* ready() const { return memory.at<uint32_t>(at().ready); }
   UCCLEP_FN uint32_t* done() const { return memory.at<uint32_t>(at().done); }
@@ -65,24 +70,84 @@ struct Tiles {
 };
 constexpr uint32_t not_closed = ~0u;  // rows_final: -1; rows of a source whose header has not been read
 
+// Where experts have their tiles, and how many rows are known to come for them, when a dispatch begins: in LL slabs,
+// and none; in HT what Update has left, if ranks agreed.
+struct TileZones {
+  const Tiles& tiles;
+  uint32_t rows;  // HT: of all zones
+
+  static UCCLEP_FN TileZones of(const Tiles& tiles) {
+    const HandleState& state = *tiles.memory.state();
+    return {tiles, state.updated == tiles.memory.handle.stamp ? state.rows : 0};
+  }
+  UCCLEP_FN int32_t expert_of(uint64_t tile) const {
+    const uint64_t row = tile * tiles.rows_of_tile();
+    if (tiles.in_slabs()) return static_cast<int32_t>(row / tiles.at().slab);
+    if (row >= rows) return -1;
+    return static_cast<int32_t>(
+        last_up_to(tiles.memory.expert_base(0), tiles.memory.shape.local_experts(), static_cast<uint32_t>(row)));
+  }
+  UCCLEP_FN uint64_t first_row(uint32_t expert) const {
+    if (tiles.in_slabs()) return expert * tiles.at().slab;
+    return rows == 0 ? 0 : tiles.memory.expert_base(0)[expert];
+  }
+  UCCLEP_FN uint32_t known(uint32_t expert) const {
+    if (rows == 0) return 0;
+    const uint32_t last = tiles.memory.shape.ranks - 1;
+    return tiles.memory.expert_base(last)[expert] + tiles.memory.counts_from(last)[expert] -
+           tiles.memory.expert_base(0)[expert];
+  }
+};
+
+// Threads of the grid that share out what is set for tiles and experts.
+struct TileShare {
+  uint64_t first, step;
+
+  static UCCLEP_FN TileShare of_grid() {
+    return {uint64_t{block_id()} * block_size() + thread_id(), uint64_t{grid_size()} * block_size()};
+  }
+};
+
 // Grid verb, in the send phase of a dispatch, whatever becomes of it.
 UCCLEP_FN void open_tiles(const HandleMemory& memory) {
   const Tiles tiles{memory};
-  const uint64_t first = uint64_t{block_id()} * block_size() + thread_id(), step = uint64_t{grid_size()} * block_size();
-  const uint32_t of_expert = tiles.of_expert();
-  for (uint64_t t = first; t < tiles.count(); t += step) {
+  const TileZones zones = TileZones::of(tiles);
+  const TileShare share = TileShare::of_grid();
+  for (uint64_t t = share.first; t < tiles.count(); t += share.step) {
     tiles.ready()[t] = tiles.done()[t] = tiles.arrived()[t] = 0;
-    tiles.experts()[t] = static_cast<int32_t>(static_cast<uint32_t>(t) / of_expert);
+    tiles.experts()[t] = zones.expert_of(t);
   }
-  for (uint64_t l = first; l < memory.shape.local_experts(); l += step) {
+  for (uint64_t l = share.first; l < memory.shape.local_experts(); l += share.step) {
+    const auto expert = static_cast<uint32_t>(l);
     tiles.final()[l] = not_closed;
-    tiles.taken()[l] = tiles.expected()[l] = 0;
-    tiles.first_row()[l] = static_cast<int64_t>(tiles.row(static_cast<uint32_t>(l), 0));
+    tiles.taken()[l] = 0;
+    tiles.expected()[l] = tiles.in_slabs() ? 0 : zones.known(expert);
+    tiles.first_row()[l] = static_cast<int64_t>(zones.first_row(expert));
   }
-  for (uint64_t r = first; r < memory.shape.ranks; r += step) tiles.from()[r] = not_closed;
+  for (uint64_t r = share.first; r < memory.shape.ranks; r += share.step) tiles.from()[r] = not_closed;
   const uint64_t rows = uint64_t{memory.shape.ranks} * memory.handle.tokens;
-  for (uint64_t i = first; i < rows; i += step) memory.noted(0)[i] = 0;
-  if (first == 0) *tiles.state() = {};
+  for (uint64_t i = share.first; i < rows; i += share.step) memory.noted(0)[i] = 0;
+  if (share.first == 0) *tiles.state() = {0, tiles.in_slabs() ? 0 : memory.shape.ranks, 0};
+}
+
+// Where entries of an expert's rows count from (RecvEntry::row).
+UCCLEP_FN uint32_t first_entry(const Tiles& tiles, uint32_t expert) {
+  return tiles.in_slabs() ? 0 : tiles.memory.expert_base(0)[expert];
+}
+
+// Lane verb: the place of an arrived row among those of an expert: the next one, in a backward pass that of the forward
+// dispatch before. The row's entries have not been written again.
+constexpr uint32_t nowhere = ~0u;
+UCCLEP_FN uint32_t take_place(const Tiles& tiles, bool backward, uint32_t source, uint32_t place, uint32_t expert) {
+  const HandleMemory& memory = tiles.memory;
+  const uint32_t next = fetch_add_relaxed<Scope::gpu>(tiles.taken() + expert, 1u);
+  if (!backward) return next;
+  const uint32_t count = memory.recv_count(source)[place];
+  for (uint32_t i = 0; i < count && i < memory.shape.top_k; ++i) {
+    const RecvEntry& entry = memory.recv_entries(source, place)[i];
+    if (entry.expert == expert) return entry.row - first_entry(tiles, expert);
+  }
+  return nowhere;
 }
 
 // Lane verb: what a tile's word says, if nothing was said yet.
@@ -97,24 +162,102 @@ UCCLEP_FN void count_rows(const Tiles& tiles, uint64_t tile, uint32_t rows) {
   if (here == tiles.rows_of_tile()) set_tile(tiles, tile, tile_is_ready);
 }
 
-// Warp verb: no source will send more than `expected` says.
-UCCLEP_FN void close_tiles(const Tiles& tiles) {
-  const uint32_t local = tiles.memory.shape.local_experts(), of_expert = tiles.of_expert(), size = tiles.rows_of_tile();
-  for (uint32_t l = lane_id(); l < local; l += wave_size) {
-    const uint32_t rows = load_relaxed<Scope::gpu>(tiles.expected() + l);
-    store_release<Scope::gpu>(tiles.final() + l, rows);
-    if (rows % size != 0) count_rows(tiles, uint64_t{l} * of_expert + rows / size, size - rows % size);
+// A copy of an arrived row: whose it is, and where it lies in the tensors of the dispatch.
+struct ArrivedCopy {
+  uint32_t source, token, expert, place;
+  float weight;
+};
+
+// Lane verb, when a copy is written: it is known, and counts.
+UCCLEP_FN void note_copy(const Tiles& tiles, const DispatchOutput& out, bool weighted, const ArrivedCopy& copy) {
+  const uint64_t row = static_cast<uint64_t>(tiles.first_row()[copy.expert]) + copy.place;
+  const int64_t outer = copy.expert, inner = static_cast<int64_t>(tiles.in_slabs() ? copy.place : row);
+  if (static_cast<uint64_t>(inner) >= out.capacity) return;
+  tiles.src_info()[row] = int64_t{copy.source} << 32 | copy.token;
+  tiles.weights()[row] = weighted ? copy.weight : 1.0f;
+  tiles.row_at()[row] = reinterpret_cast<uint64_t>(out.tokens.at(tiles.in_slabs() ? outer : 0, inner));
+  tiles.scales_at()[row] =
+      out.scales.data ? reinterpret_cast<uint64_t>(out.scales.at(tiles.in_slabs() ? outer : 0, inner)) : 0;
+  count_rows(tiles, row / tiles.rows_of_tile(), 1);
+}
+
+// Verb of those threads: no source will send more than `expected` says. Rows at or past the capacity do not count.
+UCCLEP_FN void close_tiles(const Tiles& tiles, uint64_t capacity, const TileShare& share) {
+  const uint32_t size = tiles.rows_of_tile();
+  const auto close = [&](uint32_t expert) {
+    const auto first = static_cast<uint64_t>(tiles.first_row()[expert]);
+    const uint64_t room = tiles.in_slabs() ? tiles.at().slab : first < capacity ? capacity - first : 0;
+    const uint32_t rows = load_relaxed<Scope::gpu>(tiles.expected() + expert);
+    const uint32_t kept = rows < room ? rows : static_cast<uint32_t>(room);
+    store_relaxed<Scope::gpu>(tiles.final() + expert, kept);  // what sets a tile's word later releases it
+    return first + kept;
+  };
+  for (uint64_t l = share.first; l < tiles.memory.shape.local_experts(); l += share.step) {
+    const uint64_t end = close(static_cast<uint32_t>(l));
+    if (end % size != 0) count_rows(tiles, end / size, static_cast<uint32_t>(size - end % size));
   }
-  sync_warp();
-  for (uint32_t t = lane_id(); t < tiles.count(); t += wave_size) {
-    const uint32_t rows = load_relaxed<Scope::gpu>(tiles.final() + t / of_expert);
-    if (uint64_t{t % of_expert} * size >= rows) set_tile(tiles, t, tile_is_none);
+  for (uint64_t t = share.first; t < tiles.count(); t += share.step) {
+    const int32_t expert = tiles.experts()[t];
+    if (expert >= 0 && t * size < close(static_cast<uint32_t>(expert))) continue;
+    set_tile(tiles, t, tile_is_none);
   }
 }
 
 // Lane verb: the counts of one more source are in `expected`. True: of all.
 UCCLEP_FN bool source_closed(const Tiles& tiles) {
   return fetch_add_acq_rel<Scope::gpu>(&tiles.state()->closed, 1u) + 1 == tiles.memory.shape.ranks;
+}
+
+// What a lane looks for: some of the rows of one source, each so many behind the other.
+struct LaneRows {
+  uint32_t source = 0, next = 0, step = 1, end = 0;
+  bool ended = true, leads = false;  // leads: of all lanes of the grid that look for the source's rows
+
+  // Sources that a warp looks at together, and how many such sets there are. Warps share out the sets, and in a set
+  // lanes the sources, and lanes of a source, in all warps of the set, its rows. A set holds up no other one where
+  // there is a warp for each.
+  static UCCLEP_FN uint32_t sets(const Op& op) { return (op.ranks() + wave_size - 1) / wave_size; }
+  // Lane verb: of the warp that is `warps.first` of `warps.step`; the end is not known yet.
+  static UCCLEP_FN LaneRows of(const Op& op, const WarpShare& warps, uint32_t set) {
+    const uint32_t all_sets = sets(op), first = set * wave_size, left = op.ranks() - first;
+    const uint32_t sources = left < wave_size ? left : wave_size, lanes = wave_size / sources;
+    const bool alone = warps.step < all_sets;
+    const uint32_t of_set = alone ? 1 : (warps.step - set + all_sets - 1) / all_sets;
+    const uint32_t warp = alone ? 0 : warps.first / all_sets, index = lane_id() / lanes;
+    LaneRows rows;
+    rows.ended = index >= sources;
+    rows.leads = !rows.ended && lane_id() % lanes == 0 && warp == index % of_set;
+    rows.source = op.rotated(first + (rows.ended ? 0 : index));
+    rows.next = lane_id() % lanes * of_set + warp;
+    rows.step = lanes * of_set;
+    return rows;
+  }
+};
+
+// Warp verb: takes what lanes find, until all have ended. look(op, args): lane verb, is there something to take;
+// take(here): warp verb, takes some of what the lanes of these bits have found, and their bits away. False: it gives
+// up.
+template <class Args, class Look, class Take>
+UCCLEP_FN bool take_as_they_come(const Args& args, const Op& op, Phase phase, const LaneRows& rows, Look&& look,
+                                 Take&& take) {
+  for (;;) {
+    const Args& now = reload(args);
+    const Op same = op.with(now.group);
+    uint64_t here = 0;
+    uint32_t peer = 0;
+    const bool ok = wait_peer_warp(same, phase, peer, [&] {
+      here = ballot(look(same, now));
+      const uint64_t waiting = ballot(!rows.ended);
+      if (here != 0 || waiting == 0) return true;
+      peer = broadcast(rows.source, first_lane(waiting));
+      return false;
+    });
+    if (!ok) return false;
+    if (here == 0) return true;
+    while (here != 0) {
+      if (!take(here)) return false;
+    }
+  }
 }
 
 // Block verb, where rows will not come: nobody waits for them.

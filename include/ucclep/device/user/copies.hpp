@@ -153,20 +153,6 @@ UCCLEP_FN bool note_homes(const Op& op, const ucclEpDeviceHandle& handle) {
   return sync_grid(op, op.group.masks != nullptr ? &op.group.masks->never : op.group.abort_word);
 }
 
-// Lane verb: which of `count` ascending numbers is the last that is not above the value; the first is not.
-UCCLEP_FN uint32_t last_up_to(const uint32_t* numbers, uint32_t count, uint32_t value) {
-  uint32_t low = 0, high = count;  // numbers[low] <= value < numbers[high]
-  while (high - low > 1) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (numbers[middle] <= value) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 // Lane verb, after note_homes: of one of the N rows.
 UCCLEP_FN Home noted_home(const ucclEpDeviceHandle& handle, uint32_t row_index) {
   const HandleMemory memory{handle.view, handle.group.shape};

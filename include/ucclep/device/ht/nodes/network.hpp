@@ -67,7 +67,7 @@ UCCLEP_COLD_FN bool publish_round_by_network(Op op) {
 
 // What OneNode has (ht/send.hpp), and what only network kernels ask for.
 struct AcrossNodes : ByNetwork {
-  static constexpr bool masks = false;
+  static constexpr bool masks = false, tiles = false;
   static UCCLEP_FN uint32_t rounds(const HandleMemory& memory) { return routed_rounds(memory); }
 
   // ---- Update
