@@ -127,7 +127,7 @@ UCCLEP_FN void open_tiles(const HandleMemory& memory) {
   for (uint64_t r = share.first; r < memory.shape.ranks; r += share.step) tiles.from()[r] = not_closed;
   const uint64_t rows = uint64_t{memory.shape.ranks} * memory.handle.tokens;
   for (uint64_t i = share.first; i < rows; i += share.step) memory.noted(0)[i] = 0;
-  if (share.first == 0) *tiles.state() = {0, tiles.in_slabs() ? 0 : memory.shape.ranks, 0};
+  if (share.first == 0) *tiles.state() = {0, tiles.in_slabs() ? 0 : memory.shape.ranks, 0, 0, 0};
 }
 
 // Where entries of an expert's rows count from (RecvEntry::row).
@@ -319,7 +319,8 @@ UCCLEP_FN AwaitedTile awaited_tile(const Tiles& tiles, uint32_t target, uint32_t
   for (uint32_t i = 0; i < copies; ++i) {
     const uint32_t row = entries[i].row;
     if (row >= tiles.at().slab) continue;  // it got no place
-    const uint32_t tile = entries[i].expert * tiles.of_expert() + row / tiles.rows_of_tile();
+    const uint64_t tile_row = entries[i].expert * tiles.at().slab + row;
+    const auto tile = static_cast<uint32_t>(tile_row / tiles.rows_of_tile());
     const uint32_t done = load_acquire<Scope::system>(tiles.done() + tile);
     if (done < target) return {tile, done};
   }
