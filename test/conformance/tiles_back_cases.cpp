@@ -14,7 +14,7 @@
 namespace ucclep::test {
 namespace {
 
-int64_t count_now(const ucclEpTiles_t& tiles, uint32_t word) {
+int64_t words_now(const ucclEpTiles_t& tiles, uint32_t word) {
   return std::count_if(tiles.tile_ready, tiles.tile_ready + tiles.tiles,
                        [&](uint32_t& one) { return __atomic_load_n(&one, __ATOMIC_ACQUIRE) == word; });
 }
@@ -38,7 +38,7 @@ class HostExperts {
  public:
   HostExperts(Exchange& exchange, ucclEpHandle_t handle) : exchange_(exchange) {
     ok(ucclEpHandleGetTiles(handle, &tiles_), "ucclEpHandleGetTiles");
-    wait_until("all rows", [&] { return count_now(tiles_, 0) == 0; });
+    wait_until("all rows", [&] { return words_now(tiles_, 0) == 0; });
     exchange.take_places(handle);
     const Scenario& scenario = exchange.scenario();
     hide(rows_, *exchange.combine_in.tokens,
