@@ -193,8 +193,11 @@ struct RowMover {
 
   UCCLEP_FN bool take(const Op& op, const Worker& worker) {
     if (exposes_own()) return receive_metas<Wire>(reload(args), op, stage, worker);
-    if constexpr (Wire::tiles) return TilePuller<Wire>(reload(args), stage).pull(op, worker);
-    return pull_rows<Wire, phases>(reload(args), op, stage, worker);
+    if constexpr (Wire::tiles) {
+      return TilePuller<Wire>(reload(args), stage).pull(op, worker);
+    } else {
+      return pull_rows<Wire, phases>(reload(args), op, stage, worker);
+    }
   }
   // An awaited round is received by turns, and then counted; of others each warp has its own share.
   UCCLEP_FN bool receive(const Op& op) {
