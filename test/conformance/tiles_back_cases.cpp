@@ -106,8 +106,8 @@ void check_back(Exchange& exchange, ucclEpHandle_t handle, Stream& stream) {
   exchange.check_combine();
 }
 
-void there_and_back(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
-                    const Scenario& scenario, Order order, int done_target, uint64_t seed) {
+void send_and_return(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream,
+                     const Scenario& scenario, Order order, int done_target, uint64_t seed) {
   Exchange exchange(rank, comm, scenario, seed);
   begin_both(exchange, handle, stream, done_target);
   HostExperts experts(exchange, handle);
@@ -120,7 +120,7 @@ void run_back(const Scenario& scenario) {
       {scenario},
       [](const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream, const Scenario& s, uint64_t seed) {
         for (const Order order : {Order::ascending, Order::reverse, Order::mixed}) {
-          for (const int target : {0, 4}) there_and_back(rank, comm, handle, stream, s, order, target, seed + 7);
+          for (const int target : {0, 4}) send_and_return(rank, comm, handle, stream, s, order, target, seed + 7);
         }
         round_trip(rank, comm, handle, stream, s, seed + 100);  // whole operations of the same handle
       },
@@ -175,9 +175,9 @@ TEST_CASE("tiles back: gradients, and rows of weights", "[tiles][host][reduced]"
     run_ranks(scenario.ranks, [&](Rank& rank) {
       Session at(rank, scenario);
       for (uint64_t round = 0; round < 2; ++round) {
-        there_and_back(rank, at.comm, at.handle, at.stream, scenario, Order::mixed, 0, scenario.seed + round);
-        there_and_back(rank, at.comm, at.handle, at.stream, backward_of(scenario), Order::reverse, 0,
-                       scenario.seed + round);
+        send_and_return(rank, at.comm, at.handle, at.stream, scenario, Order::mixed, 0, scenario.seed + round);
+        send_and_return(rank, at.comm, at.handle, at.stream, backward_of(scenario), Order::reverse, 0,
+                        scenario.seed + round);
       }
       no_async_error(at.comm);
     });
@@ -350,7 +350,7 @@ TEST_CASE("tiles back: ranks that differ", "[tiles][host][process]") {
     ok(ucclEpCommClearAsyncError(at.comm), "ucclEpCommClearAsyncError");
     masked::meet(rank, 0);
     scenario.weights = Weights::with_dispatch;
-    there_and_back(rank, at.comm, at.handle, at.stream, scenario, Order::mixed, 0, 3);
+    send_and_return(rank, at.comm, at.handle, at.stream, scenario, Order::mixed, 0, 3);
     no_async_error(at.comm);
   });
 }
