@@ -63,6 +63,7 @@ UCCLEP_FN void check_block(const SimtCheckArgs& args, uint32_t* scratch) {
   right &= block_reduce_add(2u, scratch) == 2 * size;
   right &= block_reduce_max(rank, scratch) == size - 1;
   right &= sync_block_or(rank == size - 1) && !sync_block_or(false);
+  right &= broadcast_block(size - rank) == size && block::first(~rank) == ~0u;
   simt_expect(args, SimtCheck::block, right);
 }
 

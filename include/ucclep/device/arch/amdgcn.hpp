@@ -147,6 +147,14 @@ UCCLEP_FN bool sync_block_or(bool predicate) {
   sync_block();
   return result;
 }
+UCCLEP_FN uint32_t broadcast_block(uint32_t value) {
+  static __attribute__((shared)) uint32_t first;
+  if (thread_id() == 0) first = value;
+  sync_block();
+  value = first;
+  sync_block();  // all have read it
+  return value;
+}
 
 }  // namespace UCCLEP_SIMT_NAMESPACE
 

@@ -52,6 +52,14 @@ UCCLEP_FN void sync_block() {
 UCCLEP_FN bool sync_block_or(bool predicate) {
   return __syncthreads_or(predicate) != 0;
 }
+UCCLEP_FN uint32_t broadcast_block(uint32_t value) {
+  __shared__ uint32_t first;
+  if (thread_id() == 0) first = value;
+  sync_block();
+  value = first;
+  sync_block();  // all have read it
+  return value;
+}
 
 // ---- Values across the warp.
 template <class T>

@@ -54,6 +54,14 @@ UCCLEP_FN void sync_block() {
 UCCLEP_FN bool sync_block_or(bool value) {
   return executor::runtime->sync_block(value);
 }
+// Bit by bit, since votes are all that the threads of a block exchange.
+UCCLEP_FN uint32_t broadcast_block(uint32_t value) {
+  uint32_t first = 0;
+  for (unsigned bit = 0; bit < 32; ++bit) {
+    if (sync_block_or(thread_id() == 0 && (value >> bit & 1) != 0)) first |= 1u << bit;
+  }
+  return first;
+}
 
 namespace host_detail {
 

@@ -10,6 +10,7 @@
 //   - No lane waits for another lane of its own warp except through a warp verb.
 //
 // Identity     wave_size, thread_id(), lane_id(), warp_id(), block_id(), block_size(), grid_size(), shared_memory()
+// Block values broadcast_block(value): thread 0's, for all
 // Warp values  shfl, shfl_xor, shfl_up, broadcast, ballot, match_any, reduce_add/max/min, scan_add. They order nothing.
 //              Reductions take integers only: a sum of floats depends on its order, and so would differ between
 //              targets. (The maximum of |x| is the maximum of its bits without the sign; a NaN is then the largest.)
@@ -26,8 +27,8 @@
 //  verb                       | who   | what is ordered before what                                | scope
 //  ----------------------------|-------|------------------------------------------------------------|------------------
 //  sync_warp                  | warp  | accesses of all its lanes before, accesses of all after    | warp
-//  sync_block, sync_block_or  | block | accesses of all its threads before, accesses of all after; | block
-//                             |       | a later release by any one thread covers the stores of all |
+//  sync_block, sync_block_or, | block | accesses of all its threads before, accesses of all after; | block
+//    broadcast_block          |       | a later release by any one thread covers the stores of all |
 //  load_relaxed, store_relaxed| lane  | nothing; atomic on its own word                            | gpu / system
 //    fetch_add_relaxed        |       | (8-byte read-modify-writes: on words in global memory only)|
 //  set_bits                   | lane  | nothing; atomic on its own 32-bit word                     | gpu
@@ -85,8 +86,8 @@ class WarpUniform {
   uint32_t value_;
 };
 
-// Scopes: who does a piece of work together. rank() of size() members; sync() and any() are called by all of them.
-// any: true for all when it is for one of them; of a block it is a sync as well. This one: a thread alone.
+// Scopes: who does a piece of work together. rank() of size() members; sync(), any() and first() are called by all of
+// them. Of a block any() and first() are a sync as well. This one: a thread alone.
 struct thread {
   // This member, the only one.
   static UCCLEP_FN unsigned rank() { return 0; }
@@ -96,6 +97,8 @@ struct thread {
   static UCCLEP_FN void sync() {}
   // True for all when it is for one of them.
   static UCCLEP_FN bool any(bool vote) { return vote; }
+  // The value of the first member, for all.
+  static UCCLEP_FN uint32_t first(uint32_t value) { return value; }
 };
 
 // N neighbouring lanes. All groups of the warp call sync() together.
@@ -115,6 +118,8 @@ struct lanes {
     const uint64_t votes = ballot(vote) >> (lane_id() / N * N);
     return (votes & (~uint64_t{0} >> (64 - N))) != 0;
   }
+  // The value of the first member, for all.
+  static UCCLEP_FN uint32_t first(uint32_t value) { return shfl(value, lane_id() / N * N); }
 };
 
 // All lanes of a warp.
@@ -127,6 +132,8 @@ struct warp {
   static UCCLEP_FN void sync() { sync_warp(); }
   // True for all when it is for one of them.
   static UCCLEP_FN bool any(bool vote) { return ballot(vote) != 0; }
+  // The value of the first member, for all.
+  static UCCLEP_FN uint32_t first(uint32_t value) { return broadcast(value, 0); }
 };
 
 // All threads of a block.
@@ -141,6 +148,8 @@ struct block {
   static UCCLEP_FN void sync() { sync_block(); }
   // True for all when it is for one of them.
   static UCCLEP_FN bool any(bool vote) { return sync_block_or(vote); }
+  // The value of the first member, for all.
+  static UCCLEP_FN uint32_t first(uint32_t value) { return broadcast_block(value); }
 };
 
 // The bound of a wait. Which phase and peer it concerned is for the caller to record when wait_until says false.
