@@ -12,6 +12,7 @@
 // | device/ll_combine_recv.hpp  | ll::combine_recv                                                                     |
 // | device/ht_dispatch.hpp      | ht::dispatch_begin, dispatch_send, dispatch_end, dispatch_recv                       |
 // | device/ht_combine.hpp       | ht::combine_begin, combine_send, combine_end, combine_recv                           |
+// | device/tiles.hpp            | tiles::begin, join, send, close, serve, next, wait, send_back, done, close_back, .. |
 // | device/whole_operations.hpp | grid; ll:: and ht::dispatch and combine: whole operations by all blocks               |
 // | device/user/operation.hpp   | RowShape, which each *_begin takes; await_end                                        |
 // | device/user/routing.hpp     | TopkRouting: a routing that is known when the dispatch begins                        |

@@ -9,7 +9,6 @@
 #include "conformance/masked.hpp"
 #include "conformance/tiled.hpp"
 #include "support/test_env.hpp"
-#include "ucclep/device/layout/objects.hpp"
 
 namespace ucclep::test {
 namespace {
@@ -241,8 +240,6 @@ TEST_CASE("tiles: calls that are refused", "[tiles][process][driver]") {
     tiles.magic = 0;
     refused(ucclEpHandleGetTiles(at.handle, &tiles), ucclEpInvalidArgument, "ucclEpHandleGetTiles",
             {"UCCLEP_TILES_INIT"});
-    ucclEpDeviceHandle device{};
-    refused(ucclEpHandleGetDevice(at.handle, &device), ucclEpNotSupported, "ucclEpHandleGetDevice", {"tiles"});
 
     Exchange exchange(rank, at.comm, scenario, scenario.seed);
     exchange.update(at.handle, at.stream);

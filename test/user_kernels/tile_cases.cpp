@@ -5,106 +5,17 @@
 #include <vector>
 
 #include "conformance/exchange.hpp"
+#include "conformance/held_back.hpp"
 #include "conformance/masked.hpp"
 #include "conformance/tile_words.hpp"
+#include "initiated_calls.hpp"
 #include "launch_user.hpp"
 #include "support/graph.hpp"
 #include "support/test_env.hpp"
-#include "tile_kernels.hpp"
+#include "tile_experts.hpp"
 
 namespace ucclep::test {
 namespace {
-
-Scenario tile_scenario(int64_t hidden, int tile_rows) {
-  return {.layout = Layout::ll_expert_major,
-          .experts = 20,
-          .top_k = 3,
-          .max_tokens = 40,
-          .tokens = {40, 0, 17, 33},
-          .hidden = hidden,
-          .tile_rows = tile_rows,
-          .carried = true,
-          .num_sms = 2,  // the others are the consumer's
-          .rule = uniform(20)};
-}
-
-// The same in HT, in one round, and in more than there are slots.
-std::vector<Scenario> ht_tile_scenarios(int64_t hidden, int tile_rows) {
-  Scenario scenario = tile_scenario(hidden, tile_rows);
-  scenario.layout = Layout::ht_expert_major;
-  scenario.alignment = tile_rows;
-  scenario.fixed_capacity = 90 * scenario.top_k + scenario.local_experts() * tile_rows;
-  Scenario in_rounds = scenario;
-  in_rounds.round = 9;
-  return {scenario, in_rounds};
-}
-
-// A rank's experts, which see a row and answer.
-class TileExperts {
- public:
-  TileExperts(ucclEpComm_t comm, ucclEpHandle_t handle, Exchange& exchange)
-      : exchange_(exchange),
-        seen_(comm, "rows that the consumer saw", exchange.scenario().dtype, shape(exchange.scenario().hidden)),
-        answers_(comm, "answers", exchange.scenario().combine_dtype, shape(exchange.scenario().combined_hidden())),
-        late_(comm, "late", ucclEpInt32, {1}) {
-    const Scenario& scenario = exchange.scenario();
-    ucclEpTiles_t tiles = UCCLEP_TILES_INIT;
-    ok(ucclEpHandleGetTiles(handle, &tiles), "ucclEpHandleGetTiles");
-    const auto data = [](const Tensor& tensor) { return static_cast<char*>(tensor.get()->data); };
-    args_ = {tiles,
-             static_cast<uint32_t>(scenario.tile_rows),
-             static_cast<uint32_t>(scenario.max_rows()),
-             bytes_of(scenario.dtype, scenario.hidden),
-             bytes_of(scenario.combine_dtype, scenario.combined_hidden()),
-             data(seen_),
-             data(answers_),
-             static_cast<char*>(exchange.combine_in.tokens->data),
-             static_cast<uint64_t>(slots()),
-             reinterpret_cast<uint32_t*>(data(late_)),
-             30'000'000'000,
-             1,
-             false};
-    late_.set_integers({0});
-    late_.upload();
-  }
-
-  // Before a dispatch, while nothing runs.
-  void prepare(int rank) {
-    const Contents& contents = exchange_.contents();
-    seen_.poison();
-    for (const reference::Slot& slot : contents.placed(rank).slots) {
-      const int64_t row = slot.expert * slots() + slot.source * exchange_.scenario().max_rows() + slot.token;
-      seen_.fill_row(row, contents.received(slot.source, slot.token).bytes.data());
-      for (int64_t column = 0; column < exchange_.scenario().combined_hidden(); ++column) {
-        reference::store(exchange_.scenario().combine_dtype, answers_.element(row, column),
-                         contents.combine_input(rank, slot.row, column));
-      }
-    }
-    answers_.upload();
-    exchange_.hide_rows_back();
-  }
-  void count_as_done(uint32_t times) { args_.times = times; }
-  uint32_t times() const { return args_.times; }
-  void turn_round() { args_.backwards = !args_.backwards; }
-  void work(ucclEpHandle_t handle, ucclEpStream_t stream) {
-    launch_user(handle, "tile_consumer", &args_, sizeof args_, stream, {.blocks = 3, .threads = 128});
-  }
-  void check(int rank) {
-    late_.verify(rank);
-    seen_.verify(rank);
-  }
-
- private:
-  static uint64_t bytes_of(ucclEpDataType_t dtype, int64_t elements) {
-    return reference::element_bytes(dtype) * static_cast<uint64_t>(elements);
-  }
-  int64_t slots() const { return exchange_.scenario().ranks * exchange_.scenario().max_rows(); }
-  Tensor::Shape shape(int64_t width) const { return {exchange_.scenario().local_experts(), slots(), width}; }
-
-  Exchange& exchange_;
-  Tensor seen_, answers_, late_;
-  TileConsumerArgs args_{};
-};
 
 // How results go back: by a combine after the experts, or beside them.
 enum class Back { after, beside };
@@ -120,20 +31,6 @@ void enqueue_tiles(Exchange& exchange, TileExperts& experts, Back back, ucclEpHa
   experts.work(handle, stream);
   ok(ucclEpComplete(handle, stream), "ucclEpComplete");
   if (back == Back::after) exchange.combine(handle, stream);
-}
-
-void check_tile_round(Exchange& exchange, TileExperts& experts, ucclEpHandle_t handle, int rank) {
-  experts.check(rank);
-  const TileWords words(exchange.comm(), handle, exchange.scenario());
-  for (size_t t = 0; t < words.done.size(); ++t) {
-    require(words.done[t] == (words.ready[t] == 1 ? experts.times() : 0u),
-            "tile_done of tile " + std::to_string(t) + " is " + std::to_string(words.done[t]) + ", tile_ready is " +
-                std::to_string(words.ready[t]));
-  }
-  exchange.take_places(handle);
-  exchange.check_counters();
-  exchange.check_dispatch();
-  exchange.check_combine();
 }
 
 void consume_tiles(const Scenario& scenario) {
@@ -202,6 +99,185 @@ TEST_CASE("tiles: results go back while a consumer makes others", "[tiles][reduc
       });
     }
   }
+}
+
+// Two kernels take the tiles of a dispatch together.
+TEST_CASE("tiles: kernels that join share out tiles and parts of tiles", "[tiles][reduced][process][room]") {
+  for (const int64_t hidden : {64, 1024}) {
+    Scenario scenario = tile_scenario(hidden, 16);
+    scenario.any_bits = true;
+    run_ranks(scenario.ranks, [&](Rank& rank) {
+      Session at(rank, scenario);
+      Stream second(at.comm);
+      ucclEpEvent_t begun = nullptr, ended = nullptr;
+      for (ucclEpEvent_t* const event : {&begun, &ended}) ok(ucclEpEventCreate(at.comm, event), "ucclEpEventCreate");
+      Exchange exchange(rank, at.comm, scenario, 3);
+      TileExperts experts(at.comm, at.handle, exchange);
+      uint64_t round = 0;
+      for (const std::string& scope : tile_scopes_of_run()) {
+        for (const uint32_t parts : {1, 3}) {
+          if (round++ != 0) exchange.reroute(round + 10);
+          experts.prepare(rank.rank);
+          exchange.dispatch_config.send_only = 1;
+          exchange.dispatch(at.handle, at.stream);
+          ok(ucclEpEventRecord(at.comm, begun, at.stream), "ucclEpEventRecord");
+          ok(ucclEpStreamWaitEvent(at.comm, second, begun), "ucclEpStreamWaitEvent");
+          experts.join(at.handle, scope, parts, second);
+          experts.join(at.handle, scope, parts, at.stream);
+          ok(ucclEpEventRecord(at.comm, ended, second), "ucclEpEventRecord");
+          ok(ucclEpStreamWaitEvent(at.comm, at.stream, ended), "ucclEpStreamWaitEvent");
+          ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
+          exchange.combine(at.handle, at.stream);
+          at.stream.synchronize();
+          experts.check_handed(rank.rank, TileWords(at.comm, at.handle, scenario), parts);
+          check_tile_round(exchange, experts, at.handle, rank.rank);
+        }
+      }
+      for (const ucclEpEvent_t event : {begun, ended}) ok(ucclEpEventDestroy(at.comm, event), "ucclEpEventDestroy");
+      no_async_error(at.comm);
+    });
+  }
+}
+
+TEST_CASE("tiles: a kernel that joins asks for tiles by name", "[tiles][reduced][process][room]") {
+  for (const int64_t hidden : {64, 1024}) {
+    const Scenario scenario = tile_scenario(hidden, 16);
+    run_ranks(scenario.ranks, [&](Rank& rank) {
+      Session at(rank, scenario);
+      Exchange exchange(rank, at.comm, scenario, 4);
+      TileExperts experts(at.comm, at.handle, exchange);
+      uint64_t round = 0;
+      for (const std::string& scope : tile_scopes_of_run()) {
+        if (round++ != 0) exchange.reroute(round + 10);
+        experts.prepare(rank.rank);
+        exchange.dispatch_config.send_only = 1;
+        exchange.dispatch(at.handle, at.stream);
+        experts.join(at.handle, scope, 0, at.stream);
+        ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
+        exchange.combine(at.handle, at.stream);
+        at.stream.synchronize();
+        experts.check_handed(rank.rank, TileWords(at.comm, at.handle, scenario), 1);
+        check_tile_round(exchange, experts, at.handle, rank.rank);
+      }
+      no_async_error(at.comm);
+    });
+  }
+}
+
+TEST_CASE("tiles: nothing comes, and one expert gets all", "[tiles][reduced][process][room]") {
+  for (const Rule& rule : {uniform(100), only({5})}) {
+    Scenario scenario = tile_scenario(64, 16);
+    scenario.top_k = 1;
+    scenario.rule = rule;
+    run_ranks(scenario.ranks, [&](Rank& rank) {
+      Session at(rank, scenario);
+      Exchange exchange(rank, at.comm, scenario, 5);
+      TileExperts experts(at.comm, at.handle, exchange);
+      experts.prepare(rank.rank);
+      exchange.dispatch_config.send_only = 1;
+      exchange.dispatch(at.handle, at.stream);
+      experts.join(at.handle, "warp", 1, at.stream);
+      ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
+      exchange.combine(at.handle, at.stream);
+      at.stream.synchronize();
+      experts.check_handed(rank.rank, TileWords(at.comm, at.handle, scenario), 1);
+      check_tile_round(exchange, experts, at.handle, rank.rank);
+      no_async_error(at.comm);
+    });
+  }
+}
+
+// Rows of expert 0 are all of a source that holds them back. Those of expert 1 are handed out meanwhile, the last tile
+// too.
+TEST_CASE("tiles: nobody who asks waits for a source while tiles of others are ready", "[tiles][host][process]") {
+  for (const std::string scope : {"thread", "warp", "block"}) {  // lanes of a warp wait for each other's tiles
+    constexpr int slow = 3;
+    Scenario scenario = tile_scenario(1024, 16);
+    scenario.tokens = {40, 40, 40, 40};
+    scenario.top_k = 1;
+    scenario.rule = [](const Scenario&, uint64_t, int rank, int64_t) {
+      return std::vector<int64_t>{rank == slow ? 0 : 1};
+    };
+    run_ranks(scenario.ranks, [&](Rank& rank) {
+      Session at(rank, scenario, 30000);
+      Exchange exchange(rank, at.comm, scenario, 6);
+      TileExperts experts(at.comm, at.handle, exchange);
+      experts.prepare(rank.rank);
+      exchange.dispatch_config.send_only = 1;
+      const auto begin = [&] {
+        exchange.dispatch(at.handle, at.stream);
+        at.stream.synchronize();
+      };
+      if (rank.rank != 0) begin();
+      masked::meet(rank, 0);
+      if (rank.rank == 0) {
+        HeldBack held(device_group(at.group), scenario, [](int source, int64_t) { return source == slow; });
+        begin();
+        experts.join(at.handle, scope, 1, at.stream);
+        wait_until("tiles of rows that are here to be handed out", [&] { return experts.handed_now() == 8; });
+        held.let_go();
+      } else {
+        experts.join(at.handle, scope, 1, at.stream);
+      }
+      ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
+      exchange.combine(at.handle, at.stream);
+      at.stream.synchronize();
+      experts.check_handed(rank.rank, TileWords(at.comm, at.handle, scenario), 1);
+      check_tile_round(exchange, experts, at.handle, rank.rank);
+      no_async_error(at.comm);
+    });
+  }
+}
+
+TEST_CASE("tiles: who asks for tiles hears of a rank that does not come, and of an abort", "[tiles][host][reduced]") {
+  for (const bool aborts : {false, true}) {
+    for (const uint32_t parts : {1, 0}) {
+      const Scenario scenario = tile_scenario(64, 16);
+      run_ranks(scenario.ranks, [&](Rank& rank) {
+        constexpr int missing = 2;
+        Session at(rank, scenario, aborts ? 30000 : 2000);
+        Exchange exchange(rank, at.comm, scenario, 7);
+        TileExperts experts(at.comm, at.handle, exchange);
+        experts.prepare(rank.rank);
+        exchange.dispatch_config.send_only = 1;
+        masked::meet(rank, 1);
+        if (rank.rank != missing) {
+          exchange.dispatch(at.handle, at.stream);
+          experts.join(at.handle, "warp", parts, at.stream);
+        }
+        masked::meet(rank, 2);
+        if (aborts && rank.rank == 0) ok(ucclEpCommAbort(at.comm), "ucclEpCommAbort");
+        if (rank.rank != missing) {
+          wait_until("a failure", [&] { return experts.failed_now() != 0; });
+          ucclEpStreamSynchronize(at.comm, at.stream);
+          const ucclEpResult_t expected = !aborts ? ucclEpTimeout : rank.rank == 0 ? ucclEpAborted : ucclEpRemoteError;
+          const ucclEpAsyncError_t error = async_error(at.comm);
+          require(error.code == expected && (aborts || error.peer == missing), error.text);
+        }
+        masked::meet(rank, 0);
+      });
+    }
+  }
+}
+
+TEST_CASE("tiles: a kernel joins handles with tiles alone, and begins other operations on handles without",
+          "[tiles][process]") {
+  const Scenario scenario = tile_scenario(64, 16);
+  run_ranks(scenario.ranks, [&](Rank& rank) {
+    Session at(rank, scenario);
+    Exchange exchange(rank, at.comm, scenario, 8);
+    TileExperts experts(at.comm, at.handle, exchange);
+    experts.prepare(rank.rank);
+    Scenario plain = scenario;
+    plain.tile_rows = 0;
+    const Handle other = make_handle(at.group, handle_config(plain));
+    experts.join_as(other, at.stream);
+    at.stream.synchronize();
+    left_record(at, "shape", "layout is 1, expected 4");
+    initiate_dispatch(exchange, at.handle, "warp", 1, at.stream);
+    at.stream.synchronize();
+    left_record(at, "shape", "layout is 4, expected 1");
+  });
 }
 
 TEST_CASE("tiles: a consumer of HT takes them while others come", "[tiles][reduced][process][room][nodes]") {

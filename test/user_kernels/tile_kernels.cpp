@@ -39,4 +39,72 @@ UCCLEP_KERNEL(tile_consumer, ucclep::test::TileConsumerArgs) {
   }
 }
 
+using test::JoinedTilesArgs;
+using test::TileConsumerArgs;
+
+// Verb of the scope: what the experts make of some rows of a tile.
+template <class Coop>
+UCCLEP_FN void answer_rows(const tiles::OpenTiles& op, const TileConsumerArgs& args, const tiles::Tile& tile,
+                           uint32_t parts) {
+  for (uint32_t i = tile.part; i < tile.rows; i += parts) {
+    const tiles::Entry entry = tiles::entry(op, tile, i);
+    const uint64_t slot = tile.expert * args.slots + uint64_t{entry.source} * args.tokens + entry.token,
+                   row = tiles::row_index(op, tile, i);
+    copy_vectors<Coop>(args.seen + slot * args.row_bytes, static_cast<const char*>(tiles::row(op, tile, i)),
+                       args.row_bytes);
+    copy_vectors<Coop>(args.results + row * args.result_bytes, args.answers + slot * args.result_bytes,
+                       args.result_bytes);
+  }
+}
+
+template <class Coop>
+UCCLEP_FN void work_on(const tiles::OpenTiles& op, const JoinedTilesArgs& args, const tiles::Tile& tile, bool any) {
+  const uint64_t number = any ? tiles::row_index(op, tile, 0) / args.experts.tile_rows : 0;
+  if (any) answer_rows<Coop>(op, args.experts, tile, args.parts);
+  Coop::sync();
+  if (!any || Coop::rank() != 0) return;
+  fetch_add_acq_rel<Scope::gpu>(args.handed + number, 1u);
+  if (tile.part == 0) fetch_add_acq_rel<Scope::gpu>(args.experts.tiles.tile_done + number, 1u);
+}
+
+template <class Coop>
+UCCLEP_FN void take_in_order(const tiles::OpenTiles& op, const JoinedTilesArgs& args) {
+  const uint32_t all = block_size() / Coop::size() * grid_size(),
+                 mine = thread_id() / Coop::size() * grid_size() + block_id();
+  const auto tiles = static_cast<uint32_t>(args.experts.tiles.tiles), of_expert = Tiles{op.memory()}.of_expert();
+  for (uint32_t first = 0; first < tiles; first += all) {
+    const uint32_t number = first + mine;
+    tiles::Tile tile{number / of_expert, number % of_expert, 0, 0};
+    if (!tiles::wait(Coop{}, op, tile.expert, tile.index, tile.rows) && Coop::rank() == 0)
+      fetch_add_relaxed<Scope::gpu>(args.failed, 1u);
+    work_on<Coop>(op, args, tile, tile.rows != 0);
+  }
+}
+
+template <class Coop>
+UCCLEP_FN void take_tiles(const JoinedTilesArgs& args) {
+  const auto op = tiles::join(args.handle, args.shapes);
+  if (args.in_order != 0) return take_in_order<Coop>(op, args);
+  for (;;) {
+    tiles::Tile tile{};
+    const tiles::Next next = tiles::next(Coop{}, op, tile, args.parts);
+    work_on<Coop>(op, args, tile, next == tiles::Next::tile);
+    if (next == tiles::Next::failed && Coop::rank() == 0) fetch_add_relaxed<Scope::gpu>(args.failed, 1u);
+    if (!any_together<Coop>(next == tiles::Next::tile)) return;
+  }
+}
+
+UCCLEP_KERNEL(joined_tiles_thread, JoinedTilesArgs) {
+  take_tiles<thread>(args);
+}
+UCCLEP_KERNEL(joined_tiles_lanes4, JoinedTilesArgs) {
+  take_tiles<lanes<4>>(args);
+}
+UCCLEP_KERNEL(joined_tiles_warp, JoinedTilesArgs) {
+  take_tiles<warp>(args);
+}
+UCCLEP_KERNEL(joined_tiles_block, JoinedTilesArgs) {
+  take_tiles<block>(args);
+}
+
 }  // namespace UCCLEP_SIMT_NAMESPACE

@@ -5,4 +5,5 @@
 #include "initiated_more_kernels.cpp"
 #include "room_kernels.cpp"
 #include "tile_kernels.cpp"
+#include "tile_layer_kernels.cpp"
 #include "whole_kernels.cpp"

@@ -48,15 +48,6 @@
 namespace UCCLEP_SIMT_NAMESPACE {
 namespace ll {
 
-// A combine that is pending, as every thread of the grid holds it.
-struct OpenCombine : DeviceOperation {
-  bool beside;            // the dispatch whose rows it returns may be under way
-  OpenDispatch dispatch;  // that
-
-  // What it is in records and traces.
-  UCCLEP_FN Op op() const { return of(Kind::combine, Operation::combine); }
-};
-
 // Verb of some warps: READY to the peers with windows.
 UCCLEP_FN void send_ready(const Op& op, const Settings& settings, uint32_t first, uint32_t step) {
   UCCLEP_KEEP_LOOP
@@ -100,7 +91,7 @@ UCCLEP_FN OpenCombine begin_combine(const ucclEpDeviceHandle& handle, const RowS
   OpState op_state = OpState::load(handle.group, Kind::combine);
   const bool beside = dispatch != nullptr;
   const Op op = begin_next(handle, Kind::combine, Operation::combine, op_state, beside);
-  bool ok = op.seq != 0 && fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k);
+  bool ok = op.seq != 0 && fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k, settings.by_rows != 0);
   if (ok && !shape.sums()) {
     refuse(op, Field::dtype, ucclEpBfloat16, shape.dtype);
     ok = false;
@@ -133,8 +124,8 @@ UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowS
 // The same of a dispatch that is under way, once it has begun: rows go back as they are received.
 UCCLEP_FN OpenCombine combine_begin(const ucclEpDeviceHandle& handle, const RowShape& shape,
                                     const OpenDispatch& dispatch) {
-  const Settings settings =
-      combine_settings(handle, shape, dispatch.shape.top_k, dispatch.settings.weights_at_dispatch);
+  Settings settings = combine_settings(handle, shape, dispatch.shape.top_k, dispatch.settings.weights_at_dispatch);
+  settings.by_rows = dispatch.settings.by_rows;
   OpenCombine open = begin_combine(handle, shape, settings, &dispatch);
   open.ok = open.ok && dispatch.ok;
   return open;
@@ -311,8 +302,7 @@ UCCLEP_FN void send_partial(const OpenCombine& open, const Op& op, const Home& h
 
 // Verb of the scope: a copy, and where it is the last one the partial row.
 template <class Coop>
-UCCLEP_FN void send_row(const OpenCombine& open, const Op& op, uint32_t row_index, const void* row) {
-  const Home home = home_of(open, op, row_index);
+UCCLEP_FN void send_copy(const OpenCombine& open, const Op& op, const Home& home, const void* row) {
   if ((whole_warps<Coop> || Coop::size() == 1) && !home.valid) return;  // of lanes<N> other groups may have rows
   const Copies copies = copies_of(open, home, row);
   const uint32_t bytes = open.shape.token_bytes();
@@ -331,6 +321,11 @@ UCCLEP_FN void send_row(const OpenCombine& open, const Op& op, uint32_t row_inde
                          [&](bool line, char* to) { put_words<decltype(element), Coop>(op, copies, bytes, line, to); });
     });
   }
+}
+
+template <class Coop>
+UCCLEP_FN void send_row(const OpenCombine& open, const Op& op, uint32_t row_index, const void* row) {
+  send_copy<Coop>(open, op, home_of(open, op, row_index), row);
 }
 
 // Verb of the scope: one row of the experts' output, `hidden` elements, 16-byte aligned. row_index: where dispatch put

@@ -61,18 +61,25 @@ UCCLEP_FN Settings dispatch_settings(const ucclEpDeviceHandle& handle, const Row
   return s;
 }
 
-// Block verb of every block: the handle's group begins a dispatch. Waits until peers have finished with the slots; at
-// most the group's timeout.
-// Registers: 76 (sm_90a), 39 (gfx942).
-UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
+// Block verb of every block: an operation begins whose slots are free.
+UCCLEP_FN OpenDispatch begin_dispatch(const ucclEpDeviceHandle& handle, const RowShape& shape,
+                                      const Settings& settings) {
   OpState op_state = OpState::load(handle.group, Kind::dispatch);
   const Op op = begin_next(handle, Kind::dispatch, Operation::dispatch, op_state);
-  const bool ok = op.seq != 0 && fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k) &&
+  const bool ok = op.seq != 0 &&
+                  fits(op, handle, shape, UCCLEP_MODE_LL, handle.group.shape.top_k, settings.by_rows != 0) &&
                   slots_free_in_any_group(op, op_state);
   const WireShape wire = WireShape::of(shape.token_bytes(), shape.scale_bytes, 1);
   // How many tokens there are, nobody knows yet: as if there were as many as there can be.
   const Form form = form_of(handle.group.shape, wire, handle.view.tokens) == Form::line ? Form::line : Form::placed;
-  return {{handle, shape, dispatch_settings(handle, shape), op.seq, op.slot, ok}, wire, form};
+  return {{handle, shape, settings, op.seq, op.slot, ok}, wire, form};
+}
+
+// Block verb of every block: the handle's group begins a dispatch. Waits until peers have finished with the slots; at
+// most the group's timeout.
+// Registers: 76 (sm_90a), 39 (gfx942).
+UCCLEP_FN OpenDispatch dispatch_begin(const ucclEpDeviceHandle& handle, const RowShape& shape) {
+  return begin_dispatch(handle, shape, dispatch_settings(handle, shape));
 }
 
 // Block verb of every block: the same with a routing that is known already. Headers and metas leave ahead of the rows,
@@ -187,8 +194,49 @@ UCCLEP_FN void send_remote(const RemoteRow& remote, const float* weights, Word&&
   if (Coop::rank() == 0) remote.push();
 }
 
-// Verb of the scope: a token to the landings of all ranks that get it. sends: there is one.
-template <class Coop, class Index>
+// Where the meta of a token lies at a rank that gets it.
+UCCLEP_FN uint64_t meta_at(const OpenDispatch& open, const Op& op, uint32_t token) {
+  const GroupShape& shape = op.group.shape;
+  const WindowLayout& window = op.group.layout;
+  if (open.form != Form::line) {
+    return window.ll_meta_of(op.slot, op.me()) + uint64_t{token} * MetaLayout::of(shape.top_k).bytes;
+  }
+  return window.ll_lines_of(op.slot, op.me()) + uint64_t{token} * RowLines::of(shape, open.wire).all() * line_bytes;
+}
+
+// Verb of the scope, after the row: the meta of a token that nobody has counted. each(offset): stores there at every
+// rank that gets the row. In BULK form it says that the row is whole. sends: there is one.
+template <class Coop, class TopkOfToken, class Each>
+UCCLEP_FN void send_meta_alone(const OpenDispatch& open, const Op& op, uint32_t token, const TopkOfToken& topk,
+                               const float* weights, bool sends, Each&& each) {
+  if (!whole_warps<Coop> || open.form != Form::line) Coop::sync();  // the row is whole, and the token's ids are kept
+  if constexpr (whole_warps<Coop>) {
+    const bool given = sends && weights != nullptr && lane_id() < open.shape.top_k;
+    if (Near<Coop>::index() == 0 && sends) send_meta(op, open, token, topk.mine, given ? weights[lane_id()] : 0.0f);
+  } else {
+    const MetaLayout layout = MetaLayout::of(open.shape.top_k);
+    const uint64_t at = meta_at(open, op, token);
+    const auto word = [&](uint32_t offset) { return meta_word(open.memory(), token, weights, offset); };
+    if (open.form == Form::line) {
+      if (sends) put_lines<Coop>(layout.body_bytes(), op.seq, each(at), word);
+      Coop::sync();
+      if (sends) end_lines<Coop>(layout.body_bytes(), op.seq, each(at));
+      return;
+    }
+    for (uint32_t b = 8 * Coop::rank(); sends && b < layout.body_bytes(); b += 8 * Coop::size()) {
+      const uint64_t value = word(b);
+      each(at + b)([&](char* to) { *reinterpret_cast<uint64_t*>(to) = value; });
+    }
+    Coop::sync();
+    if (sends && Coop::rank() == 0) {
+      each(at + layout.epoch)([&](char* to) { publish(reinterpret_cast<uint64_t*>(to), op.seq); });
+    }
+  }
+}
+
+// Verb of the scope: a token to the landings of all ranks that get it. sends: there is one. by_rows: as the settings
+// say.
+template <class Coop, bool by_rows = false, class Index>
 UCCLEP_FN void send_token(const OpenDispatch& open, const Op& op, uint32_t token, const void* row, const void* scales,
                           const Index* experts, const float* weights, bool sends) {
   const GroupShape& shape = op.group.shape;
@@ -223,14 +271,12 @@ UCCLEP_FN void send_token(const OpenDispatch& open, const Op& op, uint32_t token
       put_lines<Coop>(token_bytes, op.seq, to(tokens_at), row_word);
       put_lines<Coop>(scale_bytes, op.seq, to(scales_at), word_of_scales);
     }
-    if constexpr (whole_warps<Coop>) {
-      if (sends) topk.template report<Coop>(op);
-      return;
-    }
-    Coop::sync();
-    if (ranks != 0) {
-      end_lines<Coop>(token_bytes, op.seq, to(tokens_at));
-      end_lines<Coop>(scale_bytes, op.seq, to(scales_at));
+    if constexpr (!whole_warps<Coop>) {
+      Coop::sync();
+      if (ranks != 0) {
+        end_lines<Coop>(token_bytes, op.seq, to(tokens_at));
+        end_lines<Coop>(scale_bytes, op.seq, to(scales_at));
+      }
     }
   } else {
     const uint64_t begin = window.ll_rows_of(op.slot, op.me()) + uint64_t{token} * open.wire.row_bytes;
@@ -239,8 +285,9 @@ UCCLEP_FN void send_token(const OpenDispatch& open, const Op& op, uint32_t token
       put_bytes<Coop>(open.wire.row_bytes - token_bytes, to(begin + token_bytes), word_of_scales);
     }
     if (op.networked()) send_remote<Coop>(remote, weights, row_word, word_of_scales);
-    Coop::sync();
+    if constexpr (!by_rows) Coop::sync();
   }
+  if constexpr (by_rows) send_meta_alone<Coop>(open, op, token, topk, weights, ranks != 0, to);
   if (sends) topk.template report<Coop>(op);
 }
 

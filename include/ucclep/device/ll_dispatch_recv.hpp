@@ -125,6 +125,23 @@ UCCLEP_FN void take_meta(const OpenDispatch& open, const Op& op, const DispatchR
              s.weight, lane_id()});
 }
 
+// Warp verb: waits for the meta of a row, in BULK form with it for the row. selection: lane k's. token: of a row that
+// lies by token it is known before.
+UCCLEP_FN bool receive_selection(const LandedRow& row, ReceivedSelection& selection, uint32_t& token) {
+  const uint32_t top_k = row.op.group.shape.top_k, k = lane_id();
+  if (row.lines) {
+    MetaOfWarp meta;
+    meta.peek(row);
+    if (!meta.receive(row)) return false;
+    selection = meta.selection(row.layout(), top_k);
+    return true;
+  }
+  if (!every_lane(row.wait_meta())) return false;
+  if (k < top_k) selection = {row.expert(k), row.weight(k), row.position(k)};
+  token = row.token();
+  return true;
+}
+
 constexpr uint32_t received_batches = 4;  // of a row in LINE form that a warp has under way
 
 // Warp verb: a part of a row that has been found, with part 0 what belongs to it.
@@ -142,17 +159,7 @@ UCCLEP_FN bool take_part(const OpenDispatch& open, const Op& op, const DispatchR
   if (part == 0) {
     ReceivedSelection s;
     uint32_t token = found.where;
-    if (landed.lines) {
-      MetaOfWarp meta;
-      meta.peek(landed);
-      if (!meta.receive(landed)) return false;
-      s = meta.selection(landed.layout(), open.shape.top_k);
-    } else {
-      if (!every_lane(landed.wait_meta())) return false;
-      if (lane_id() < open.shape.top_k)
-        s = {landed.expert(lane_id()), landed.weight(lane_id()), landed.position(lane_id())};
-      token = landed.token();
-    }
+    if (!receive_selection(landed, s, token)) return false;
     take_meta(open, op, out, at, {at.source, found.place, token}, s, index);
     if (!every_lane(take_scales<warp>(open, out, landed, index))) return false;
   } else if (!landed.lines && !every_lane(landed.wait_meta())) {

@@ -335,9 +335,6 @@ ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* 
     if (h.memory.data() == nullptr) {
       fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");
     }
-    if (h.device.tile_rows != 0) {
-      fail(ucclEpNotSupported, "the handle has tiles, with which user kernels of this version begin no operation");
-    }
     check_device_struct(out);
     char* const copies = copies_for(h);
     out->group = h.group->device;

@@ -62,7 +62,8 @@ const char* field_name(Field field) {
                                    "threads of a block",
                                    "peer",
                                    "signal",
-                                   "forms of the operation (0: all in a domain, 1: lines, 2: between domains)"};
+                                   "forms of the operation (0: all in a domain, 1: lines, 2: between domains)",
+                                   "tiles that a kernel sends (tiles::begin)"};
   const auto i = static_cast<size_t>(field);
   return i < std::size(names) ? names[i] : "unknown";
 }

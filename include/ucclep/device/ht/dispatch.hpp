@@ -323,6 +323,7 @@ UCCLEP_FN HeaderResult receive_rows(const Op& op, const HandleMemory& memory, co
   if constexpr (Wire::tiles) {
     const HandleMemory memory_now = memory_of(now);
     close_tiles(Tiles{memory_now}, now.output.capacity, TileShare::of_grid());
+    if (block_id() == 0 && warp_id() == 0) announce_tiles(Tiles{memory_now}, now.output.capacity);
   }
   // Where nothing is left to send none is taken: tiles are received beside other dispatches, whose turns these are.
   const bool sends = Wire::rounds(memory_of(now)) > now.group.shape.in_flight;

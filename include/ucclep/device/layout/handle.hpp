@@ -49,7 +49,11 @@ struct TileLayout {
   uint64_t taken, expected;  // u32 [L] places given to rows; rows that come of sources whose counts are known
   uint64_t arrived;          // u32 [tiles] rows that are here, and those that will never be
   uint64_t from;             // u32 [R] rows that a source sends, once its header has been read
-  uint64_t state;            // TileState
+  uint64_t queue;            // u32 [tiles] 1 + a tile that is ready, in the order in which tiles became so; then 0
+  // Of a kernel that sends tiles:
+  uint64_t sent;     // u32 [R] rows to a rank so far
+  uint64_t waiting;  // u32 [tiles] 1 + a tile whose rows are made and have yet to leave, in the order of tiles::done
+  uint64_t state;    // TileState
 };
 struct TileState {
   uint32_t resident;  // blocks that receive and have begun
@@ -57,6 +61,15 @@ struct TileState {
   uint32_t left;      // blocks that have received all of theirs
   uint32_t received;  // tiles_failed, or tiles_received when all rows are here; until then 0
   uint32_t sending;   // blocks that send results back and have begun
+  uint32_t queued;    // places of the queue that are taken
+  uint32_t asked;     // times that a kernel asked for a tile of the queue, or a part of one
+  uint32_t all;       // 1 + the tiles that the queue will have; 0 while nobody knows
+  // Of a kernel that sends tiles:
+  uint32_t tokens;            // sent so far
+  uint32_t closers;           // scopes that send no more
+  uint32_t parts;             // of a tile, as they are handed out
+  uint32_t waiting, leaving;  // places of that list that are taken; of these, tiles that a block sends, or has sent
+  uint32_t blocks;            // that have come to close_back
 };
 constexpr uint32_t tiles_received = 1, tiles_failed = 2;
 
@@ -186,6 +199,9 @@ struct HandleLayout {
       t.expected = take(4 * experts);
       t.arrived = take(4 * t.tiles);
       t.from = take(4ull * s.ranks);
+      t.queue = take(4 * t.tiles);
+      t.sent = take(4ull * s.ranks);
+      t.waiting = take(4 * t.tiles);
       t.state = take(sizeof(TileState));
     }
     h.bytes = at;

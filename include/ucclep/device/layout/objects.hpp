@@ -103,6 +103,7 @@ struct Settings {
   uint32_t weights_at_dispatch = 0, weights_at_combine = 0;
   uint32_t node_copies = 0;  // of an LL dispatch: a row goes to a node once. Rows of user kernels go to each rank
   uint32_t waves = 1;        // of the handle
+  uint32_t by_rows = 0;      // a kernel sends tiles: the settings come ahead of the header, and metas with their rows
 
   static constexpr uint32_t no_row = 0xffffffffu;
 
@@ -112,7 +113,7 @@ struct Settings {
            uint64_t{output_dtype} << 24 | uint64_t{scale_dtype} << 32 | uint64_t{quant} << 40 |
            uint64_t{round_scale} << 42 | uint64_t{pass} << 43 | uint64_t{alignment_log2} << 44 |
            uint64_t{weights_at_dispatch} << 52 | uint64_t{weights_at_combine} << 53 | uint64_t{node_copies} << 54 |
-           uint64_t{waves} << 55;
+           uint64_t{waves} << 55 | uint64_t{by_rows} << 61;
   }
 };
 
@@ -140,7 +141,8 @@ UCCLEP_HD constexpr SettingsDifference difference(uint64_t my_low, uint64_t my_h
                              {Field::weights_at_dispatch, 52, 1},
                              {Field::weights_at_combine, 53, 1},
                              {Field::node_copies, 54, 1},
-                             {Field::waves, 55, 6}};
+                             {Field::waves, 55, 6},
+                             {Field::by_rows, 61, 1}};
   for (const Bits& f : fields) {
     const uint64_t mask = (uint64_t{1} << f.width) - 1;
     const auto mine = static_cast<uint32_t>(my_high >> f.shift & mask),

@@ -71,7 +71,8 @@ enum class Field : uint32_t {
   threads,
   peer,
   signal,
-  forms
+  forms,
+  by_rows  // of Settings
 };
 
 struct ErrorRecord {

@@ -13,7 +13,7 @@
 #include "ucclep/device/ll/dispatch.hpp"
 #include "ucclep/device/ll/inbox.hpp"
 #include "ucclep/device/ll/lines.hpp"
-#include "ucclep/device/ll/row_lines.hpp"
+#include "ucclep/device/ll/tile_rows.hpp"
 #include "ucclep/device/protocol/exchange.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/operation.hpp"
@@ -103,32 +103,9 @@ struct LaneRowsOfForm : LaneRows {
   }
 
  private:
-  // Lane verb: is all of the row here? Of lines it looks at the last of each part, and the warp at all of them.
+  // Lane verb: is all of the row here?
   UCCLEP_FN bool arrived(const Op& op, const LlDispatchArgs& args) {
-    if (form != Form::line) {
-      const char* const meta = op.mine() + op.group.layout.ll_meta_of(op.slot, source);
-      const MetaLayout layout = MetaLayout::of(op.group.shape.top_k);
-      const auto* const epoch = reinterpret_cast<const uint64_t*>(meta + uint64_t{next} * layout.bytes + layout.epoch);
-      return load_acquire<Scope::system>(epoch) == op.seq;
-    }
-    const WireShape& wire = args.output.wire;
-    const RowLines lines = RowLines::of(op.group.shape, wire);
-    const char* const row =
-        op.mine() + op.group.layout.ll_lines_of(op.slot, source) + uint64_t{next} * lines.all() * line_bytes;
-    const uint32_t parts = wire.batches + (scales_apart(wire) ? 2 : 1);
-    for (; seen < parts; ++seen) {
-      const char* const line = row + uint64_t{last_line(lines, wire, seen)} * line_bytes;
-      if (load_relaxed<Scope::system>(reinterpret_cast<const uint64_t*>(line + line_payload)) != op.seq) return false;
-    }
-    return true;
-  }
-  // Of the meta, of a batch, of the scales.
-  static UCCLEP_FN uint32_t last_line(const RowLines& lines, const WireShape& wire, uint32_t part) {
-    if (part == 0) return lines.meta - 1;
-    if (part > wire.batches) return lines.all() - 1;
-    const uint32_t tokens = wire.batch_tokens(part - 1), first = lines.meta + (part - 1) * LineBatch::lines;
-    if (wire.batch_scale_bytes != 0) return first + QuantisedBatch::last_line(tokens);
-    return first + (tokens + line_payload - 1) / line_payload - 1;
+    return row_arrived(op, args.output.wire, source, form, next, seen);
   }
 };
 
@@ -167,32 +144,6 @@ UCCLEP_FN bool take_row(const Op& op, const LlDispatchArgs& args, Stage& stage, 
     bulk_wait_written();
   }
   way.note(op, reload(args), source);
-  return true;
-}
-
-// Warp verb: the counts of a source that sends so many rows, whose header has begun to arrive. False: they did not
-// come, or no rank can have them.
-UCCLEP_FN bool expect_rows(const Op& op, const LlDispatchArgs& args, uint32_t source, uint32_t rows) {
-  const HandleMemory memory = memory_of(args);
-  const Tiles tiles{memory};
-  const uint32_t local = op.group.shape.local_experts();
-  bool ok = true;
-  for (uint32_t l = 2 * lane_id(); l < local; l += 2 * wave_size) {
-    uint64_t counts = 0;
-    ok = ok && wait_packet(op, Phase::header, source, counts_packet(op, source, l), counts);
-    if (larger_count(counts) > op.group.shape.ll_tokens) {
-      report_count(op, source, larger_count(counts), op.group.shape.ll_tokens);
-      ok = false;
-    }
-    fetch_add_relaxed<Scope::gpu>(tiles.expected() + l, static_cast<uint32_t>(counts));
-    if (l + 1 < local) fetch_add_relaxed<Scope::gpu>(tiles.expected() + l + 1, static_cast<uint32_t>(counts >> 32));
-  }
-  if (!every_lane(ok)) return false;
-  sync_warp();
-  if (lane_id() == 0) store_release<Scope::gpu>(tiles.from() + source, rows);
-  const bool all = lane_id() == 0 && source_closed(tiles);
-  sync_warp();
-  if (ballot(all) != 0) close_tiles(tiles, args.output.capacity, {lane_id(), wave_size});
   return true;
 }
 
@@ -246,7 +197,7 @@ class TileReceiver {
     if (counts && wait_ns.data) {
       *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start_);
     }
-    return expect_rows(op, args, source, facts.rows);
+    return expect_rows(op, memory_of(args), source, facts.rows);
   }
 
   const LlDispatchArgs& args_;

@@ -20,6 +20,8 @@
 // |                                                |                                     |   the last tile and after      |
 // | set_tile: compare_exchange of tile_ready (gpu) | consumers: load_acquire (gpu), for  | all of that before what they   |
 // |                                                |   bulk copies a fence of the proxy  |   read                         |
+// | set_tile: store_release of the queue (gpu)     | who asks for a tile: load_acquire   | the same                       |
+// | close_tiles: store_release of all (gpu)        | the same                            | rows_final                     |
 // | note_arrived: store_release (gpu) by a lane    | awaited_tile: load_acquire (gpu)    | where the copies of a row lie  |
 // |   that has seen what its warp wrote            |                                     |   before they are looked up    |
 // | expect_rows: store_release of a source's rows  | TileSender: load_acquire (gpu)      | nothing else                   |
@@ -52,6 +54,13 @@ struct Tiles {
   UCCLEP_FN uint32_t rows_of_tile() const { return memory.handle.tile_rows; }
   UCCLEP_FN uint64_t count() const { return at().tiles; }
   UCCLEP_FN bool in_slabs() const { return at().slab != 0; }
+  // Numbers of an expert's rows and tiles, counted over all experts.
+  UCCLEP_FN uint64_t row(uint32_t expert, uint32_t place) const {
+    return static_cast<uint64_t>(first_row()[expert]) + place;
+  }
+  UCCLEP_FN uint32_t tile(uint32_t expert, uint32_t index) const {
+    return static_cast<uint32_t>(row(expert, 0) / rows_of_tile()) + index;
+  }
 
   UCCLEP_FN uint32_t* ready() const { return memory.at<uint32_t>(at().ready); }
   UCCLEP_FN uint32_t* done() const { return memory.at<uint32_t>(at().done); }
@@ -66,6 +75,9 @@ struct Tiles {
   UCCLEP_FN uint32_t* expected() const { return memory.at<uint32_t>(at().expected); }
   UCCLEP_FN uint32_t* arrived() const { return memory.at<uint32_t>(at().arrived); }
   UCCLEP_FN uint32_t* from() const { return memory.at<uint32_t>(at().from); }
+  UCCLEP_FN uint32_t* queue() const { return memory.at<uint32_t>(at().queue); }
+  UCCLEP_FN uint32_t* sent() const { return memory.at<uint32_t>(at().sent); }
+  UCCLEP_FN uint32_t* waiting() const { return memory.at<uint32_t>(at().waiting); }
   UCCLEP_FN TileState* state() const { return memory.at<TileState>(at().state); }
 };
 constexpr uint32_t not_closed = ~0u;  // rows_final: -1; rows of a source whose header has not been read
@@ -114,7 +126,7 @@ UCCLEP_FN void open_tiles(const HandleMemory& memory) {
   const TileZones zones = TileZones::of(tiles);
   const TileShare share = TileShare::of_grid();
   for (uint64_t t = share.first; t < tiles.count(); t += share.step) {
-    tiles.ready()[t] = tiles.done()[t] = tiles.arrived()[t] = 0;
+    tiles.ready()[t] = tiles.done()[t] = tiles.arrived()[t] = tiles.queue()[t] = 0;
     tiles.experts()[t] = zones.expert_of(t);
   }
   for (uint64_t l = share.first; l < memory.shape.local_experts(); l += share.step) {
@@ -127,7 +139,9 @@ UCCLEP_FN void open_tiles(const HandleMemory& memory) {
   for (uint64_t r = share.first; r < memory.shape.ranks; r += share.step) tiles.from()[r] = not_closed;
   const uint64_t rows = uint64_t{memory.shape.ranks} * memory.handle.tokens;
   for (uint64_t i = share.first; i < rows; i += share.step) memory.noted(0)[i] = 0;
-  if (share.first == 0) *tiles.state() = {0, tiles.in_slabs() ? 0 : memory.shape.ranks, 0, 0, 0};
+  if (share.first != 0) return;
+  *tiles.state() = {};
+  if (!tiles.in_slabs()) tiles.state()->closed = memory.shape.ranks;
 }
 
 // Where entries of an expert's rows count from (RecvEntry::row).
@@ -150,16 +164,35 @@ UCCLEP_FN uint32_t take_place(const Tiles& tiles, bool backward, uint32_t source
   return nowhere;
 }
 
-// Lane verb: what a tile's word says, if nothing was said yet.
+// Lane verb: what a tile's word says, if nothing was said yet. One that is ready goes to the end of the queue.
 UCCLEP_FN void set_tile(const Tiles& tiles, uint64_t tile, uint32_t what) {
   uint32_t nothing = 0;
-  compare_exchange<Scope::gpu>(tiles.ready() + tile, nothing, what);
+  if (!compare_exchange<Scope::gpu>(tiles.ready() + tile, nothing, what) || what != tile_is_ready) return;
+  const uint32_t place = fetch_add_relaxed<Scope::gpu>(&tiles.state()->queued, 1u);
+  store_release<Scope::gpu>(tiles.queue() + place, static_cast<uint32_t>(tile) + 1);
 }
+
+// What a handle's words say of a row. scales: NULL where it has none.
+struct TileRow {
+  uint32_t source, token;
+  float weight;
+  const void *row, *scales;
+};
 
 // Lane verb: so many more rows of a tile are here.
 UCCLEP_FN void count_rows(const Tiles& tiles, uint64_t tile, uint32_t rows) {
   const uint32_t here = fetch_add_acq_rel<Scope::gpu>(tiles.arrived() + tile, rows) + rows;
   if (here == tiles.rows_of_tile()) set_tile(tiles, tile, tile_is_ready);
+}
+
+// Lane verb: a row lies at a place of its expert's slab, with all that is known of it, and counts.
+UCCLEP_FN void note_tile_row(const Tiles& tiles, uint32_t expert, uint32_t place, const TileRow& what) {
+  const uint64_t row = tiles.row(expert, place);
+  tiles.src_info()[row] = int64_t{what.source} << 32 | what.token;
+  tiles.weights()[row] = what.weight;
+  tiles.row_at()[row] = reinterpret_cast<uint64_t>(what.row);
+  tiles.scales_at()[row] = reinterpret_cast<uint64_t>(what.scales);
+  count_rows(tiles, row / tiles.rows_of_tile(), 1);
 }
 
 // A copy of an arrived row: whose it is, and where it lies in the tensors of the dispatch.
@@ -170,27 +203,29 @@ struct ArrivedCopy {
 
 // Lane verb, when a copy is written: it is known, and counts.
 UCCLEP_FN void note_copy(const Tiles& tiles, const DispatchOutput& out, bool weighted, const ArrivedCopy& copy) {
-  const uint64_t row = static_cast<uint64_t>(tiles.first_row()[copy.expert]) + copy.place;
-  const int64_t outer = copy.expert, inner = static_cast<int64_t>(tiles.in_slabs() ? copy.place : row);
+  const int64_t outer = tiles.in_slabs() ? copy.expert : 0;
+  const auto inner = static_cast<int64_t>(tiles.in_slabs() ? copy.place : tiles.row(copy.expert, copy.place));
   if (static_cast<uint64_t>(inner) >= out.capacity) return;
-  tiles.src_info()[row] = int64_t{copy.source} << 32 | copy.token;
-  tiles.weights()[row] = weighted ? copy.weight : 1.0f;
-  tiles.row_at()[row] = reinterpret_cast<uint64_t>(out.tokens.at(tiles.in_slabs() ? outer : 0, inner));
-  tiles.scales_at()[row] =
-      out.scales.data ? reinterpret_cast<uint64_t>(out.scales.at(tiles.in_slabs() ? outer : 0, inner)) : 0;
-  count_rows(tiles, row / tiles.rows_of_tile(), 1);
+  note_tile_row(tiles, copy.expert, copy.place,
+                {copy.source, copy.token, weighted ? copy.weight : 1.0f, out.tokens.at(outer, inner),
+                 out.scales.data ? out.scales.at(outer, inner) : nullptr});
 }
 
-// Verb of those threads: no source will send more than `expected` says. Rows at or past the capacity do not count.
+// Lane verb: rows of an expert that are kept, when all are known. Rows at or past the capacity are not.
+UCCLEP_FN uint32_t kept_rows(const Tiles& tiles, uint64_t capacity, uint32_t expert) {
+  const auto first = static_cast<uint64_t>(tiles.first_row()[expert]);
+  const uint64_t room = tiles.in_slabs() ? tiles.at().slab : first < capacity ? capacity - first : 0;
+  const uint32_t rows = load_relaxed<Scope::gpu>(tiles.expected() + expert);
+  return rows < room ? rows : static_cast<uint32_t>(room);
+}
+
+// Verb of those threads: no source will send more than `expected` says.
 UCCLEP_FN void close_tiles(const Tiles& tiles, uint64_t capacity, const TileShare& share) {
   const uint32_t size = tiles.rows_of_tile();
   const auto close = [&](uint32_t expert) {
-    const auto first = static_cast<uint64_t>(tiles.first_row()[expert]);
-    const uint64_t room = tiles.in_slabs() ? tiles.at().slab : first < capacity ? capacity - first : 0;
-    const uint32_t rows = load_relaxed<Scope::gpu>(tiles.expected() + expert);
-    const uint32_t kept = rows < room ? rows : static_cast<uint32_t>(room);
+    const uint32_t kept = kept_rows(tiles, capacity, expert);
     store_relaxed<Scope::gpu>(tiles.final() + expert, kept);  // what sets a tile's word later releases it
-    return first + kept;
+    return static_cast<uint64_t>(tiles.first_row()[expert]) + kept;
   };
   for (uint64_t l = share.first; l < tiles.memory.shape.local_experts(); l += share.step) {
     const uint64_t end = close(static_cast<uint32_t>(l));
@@ -201,6 +236,17 @@ UCCLEP_FN void close_tiles(const Tiles& tiles, uint64_t capacity, const TileShar
     if (expert >= 0 && t * size < close(static_cast<uint32_t>(expert))) continue;
     set_tile(tiles, t, tile_is_none);
   }
+}
+
+// Warp verb, of one warp, behind close_tiles: how many tiles will be ready.
+UCCLEP_FN void announce_tiles(const Tiles& tiles, uint64_t capacity) {
+  const uint32_t size = tiles.rows_of_tile();
+  uint32_t all = 0;
+  for (uint32_t l = lane_id(); l < tiles.memory.shape.local_experts(); l += wave_size) {
+    all += (kept_rows(tiles, capacity, l) + size - 1) / size;
+  }
+  all = reduce_add(all);
+  if (lane_id() == 0) store_release<Scope::gpu>(&tiles.state()->all, all + 1);
 }
 
 // Lane verb: the counts of one more source are in `expected`. True: of all.
@@ -260,10 +306,28 @@ UCCLEP_FN bool take_as_they_come(const Args& args, const Op& op, Phase phase, co
   }
 }
 
-// Block verb, where rows will not come: nobody waits for them.
+// Verb of the scope, where rows will not come: nobody waits for them.
+template <class Coop = block>
 UCCLEP_FN void give_up_tiles(const Tiles& tiles) {
-  for (uint64_t t = thread_id(); t < tiles.count(); t += block_size()) set_tile(tiles, t, tile_is_none);
-  if (thread_id() == 0) store_relaxed<Scope::gpu>(&tiles.state()->received, tiles_failed);
+  if (Coop::rank() == 0) store_release<Scope::gpu>(&tiles.state()->received, tiles_failed);
+  for (uint64_t t = Coop::rank(); t < tiles.count(); t += Coop::size()) set_tile(tiles, t, tile_is_none);
+}
+
+// Verb of the scope, when all rows are counted: as many have come for each expert as the sources announced.
+template <class Coop>
+UCCLEP_FN bool totals_agree(const Op& op, const Tiles& tiles) {
+  bool ok = true;
+  for (uint32_t l = Coop::rank(); l < op.group.shape.local_experts(); l += Coop::size()) {
+    const uint32_t came = load_relaxed<Scope::gpu>(tiles.taken() + l),
+                   said = load_relaxed<Scope::gpu>(tiles.expected() + l);
+    if (came == said) continue;
+    ErrorRecord record = record_of(op, ucclEpRemoteError, Phase::rows, -1);
+    record.expected = said;
+    record.got = came;
+    report_fatal(op.group.errors, op.group.abort_word, record);
+    ok = false;
+  }
+  return !Coop::any(!ok);
 }
 
 // Block verb of each block that received, when all of its rows are counted. The last one sees whether as many rows came
@@ -277,18 +341,7 @@ UCCLEP_FN bool check_totals(const Op& op, const Tiles& tiles) {
     give_up_tiles(tiles);
     return true;
   }
-  bool ok = true;
-  for (uint32_t l = thread_id(); l < op.group.shape.local_experts(); l += block_size()) {
-    const uint32_t came = load_relaxed<Scope::gpu>(tiles.taken() + l),
-                   said = load_relaxed<Scope::gpu>(tiles.expected() + l);
-    if (came == said) continue;
-    ErrorRecord record = record_of(op, ucclEpRemoteError, Phase::rows, -1);
-    record.expected = said;
-    record.got = came;
-    report_fatal(op.group.errors, op.group.abort_word, record);
-    ok = false;
-  }
-  if (!every_thread(ok)) return false;
+  if (!totals_agree<block>(op, tiles)) return false;
   if (thread_id() == 0) store_relaxed<Scope::gpu>(&tiles.state()->received, tiles_received);
   return true;
 }

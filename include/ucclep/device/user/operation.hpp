@@ -60,7 +60,9 @@ struct DeviceOperation {
 
   UCCLEP_FN Op of(Kind kind, Operation name) const { return {handle.group, kind, name, seq, slot}; }
   UCCLEP_FN HandleMemory memory() const { return {handle.view, handle.group.shape}; }
-  UCCLEP_FN bool by_expert() const { return handle.view.layout == UCCLEP_LAYOUT_EXPERT_MAJOR; }
+  UCCLEP_FN bool by_expert() const {
+    return handle.view.layout == UCCLEP_LAYOUT_EXPERT_MAJOR || handle.view.layout == UCCLEP_LAYOUT_TILES;
+  }
 };
 
 // Most operations are of a group whose ranks all reach each other's memory, without masks. A call has their code where
@@ -92,6 +94,15 @@ struct OpenDispatch : DeviceOperation {
   UCCLEP_FN Op op() const { return of(Kind::dispatch, Operation::dispatch); }
 };
 
+// A combine of LL that is pending.
+struct OpenCombine : DeviceOperation {
+  bool beside;            // the dispatch whose rows it returns may be under way
+  OpenDispatch dispatch;  // that
+
+  // What it is in records and traces.
+  UCCLEP_FN Op op() const { return of(Kind::combine, Operation::combine); }
+};
+
 }  // namespace ll
 
 // All threads of some blocks: the first record stays.
@@ -107,8 +118,9 @@ UCCLEP_FN void refuse(const Op& op, Field field, uint64_t expected, uint64_t got
 constexpr uint32_t max_threads = 512;  // of a block (simt/simt.hpp)
 
 // Do shape and block fit the group and the handle, whose mode has to be this one, with rows of top_k experts? If not, a
-// data record says why.
-UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowShape& shape, int mode, uint32_t top_k) {
+// data record says why. tiles: the operation is of a handle with tiles.
+UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowShape& shape, int mode, uint32_t top_k,
+                    bool tiles = false) {
   const GroupShape& group = handle.group.shape;
   const uint64_t token_bytes = uint64_t{shape.hidden} * shape.element_bytes();
   const uint64_t bytes = round_up(token_bytes, 16) + round_up(uint64_t{shape.scale_bytes}, 16);
@@ -116,6 +128,9 @@ UCCLEP_FN bool fits(const Op& op, const ucclEpDeviceHandle& handle, const RowSha
     refuse(op, Field::threads, max_threads, block_size());
   } else if (handle.view.mode != mode) {
     refuse(op, Field::mode, static_cast<uint64_t>(mode), static_cast<uint64_t>(handle.view.mode));
+  } else if (tiles != (handle.view.tile_rows != 0)) {
+    const uint64_t expected = tiles ? UCCLEP_LAYOUT_TILES : UCCLEP_LAYOUT_EXPERT_MAJOR;
+    refuse(op, Field::layout, expected, static_cast<uint64_t>(handle.view.layout));
   } else if (shape.pass != UCCLEP_PASS_FORWARD && (mode == UCCLEP_MODE_LL || shape.pass != UCCLEP_PASS_BACKWARD)) {
     refuse(op, Field::pass, UCCLEP_PASS_FORWARD, static_cast<uint64_t>(shape.pass));
   } else if (shape.hidden == 0 || token_bytes % 16 != 0 || bytes > group.token_bytes) {
