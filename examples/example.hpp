@@ -84,11 +84,12 @@ T* data(const ucclEpTensor_t& tensor) {
 
 // A handle of a group of that shape.
 inline ucclEpHandle_t make_handle(ucclEpComm_t comm, const ucclEpGroupConfig_t& shape, int mode = UCCLEP_MODE_LL,
-                                  int layout = UCCLEP_LAYOUT_EXPERT_MAJOR, int ids = UCCLEP_EXPERT_IDS_LOCAL) {
+                                  int layout = UCCLEP_LAYOUT_EXPERT_MAJOR, int ids = UCCLEP_EXPERT_IDS_LOCAL,
+                                  int tile_rows = 0) {
   ucclEpGroup_t group;
   CHECK(ucclEpGroupCreate(&group, comm, &shape));
   ucclEpHandleConfig_t config = UCCLEP_HANDLE_CONFIG_INIT;
-  config.mode = mode, config.layout = layout, config.expert_ids = ids;
+  config.mode = mode, config.layout = layout, config.expert_ids = ids, config.tile_rows = tile_rows;
   ucclEpHandle_t handle;
   CHECK(ucclEpHandleCreate(&handle, group, &config));
   return handle;

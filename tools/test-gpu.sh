@@ -324,7 +324,7 @@ example_run() {  # name of the case, ranks, command...
 examples_program() {
   begin_program examples || return 0
   local name path ranks
-  for name in fused_quantise_dispatch fused_topk_dispatch gemm_epilogue_combine gradient_epilogue layers_in_one_kernel ring_all_gather; do
+  for name in fused_quantise_dispatch fused_topk_dispatch gemm_epilogue_combine gradient_epilogue layers_in_one_kernel ring_all_gather tiles_in_one_kernel; do
     path=$(executable $name) || { add_failure $name "not in $folder"; continue; }
     example_run $name "$gpus" "$path" "$gpus"
     under_mps=yes
