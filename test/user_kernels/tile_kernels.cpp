@@ -71,7 +71,8 @@ template <class Coop>
 UCCLEP_FN void take_in_order(const tiles::OpenTiles& op, const JoinedTilesArgs& args) {
   const uint32_t all = block_size() / Coop::size() * grid_size(),
                  mine = thread_id() / Coop::size() * grid_size() + block_id();
-  const auto tiles = static_cast<uint32_t>(args.experts.tiles.tiles), of_expert = Tiles{op.memory()}.of_expert();
+  const auto tiles = static_cast<uint32_t>(args.experts.tiles.tiles);
+  const uint32_t of_expert = tiles / op.memory().shape.local_experts();
   for (uint32_t first = 0; first < tiles; first += all) {
     const uint32_t number = first + mine;
     tiles::Tile tile{number / of_expert, number % of_expert, 0, 0};

@@ -137,7 +137,8 @@ UCCLEP_FN void open_tiles(const HandleMemory& memory) {
     tiles.first_row()[l] = static_cast<int64_t>(zones.first_row(expert));
   }
   for (uint64_t r = share.first; r < memory.shape.ranks; r += share.step) tiles.from()[r] = not_closed;
-  const uint64_t rows = uint64_t{memory.shape.ranks} * memory.handle.tokens;
+  // Of LL: results of HT do not go back before the dispatch has ended.
+  const uint64_t rows = tiles.in_slabs() ? uint64_t{memory.shape.ranks} * memory.handle.tokens : 0;
   for (uint64_t i = share.first; i < rows; i += share.step) memory.noted(0)[i] = 0;
   if (share.first != 0) return;
   *tiles.state() = {};
