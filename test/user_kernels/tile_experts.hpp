@@ -54,7 +54,7 @@ class TileExperts {
         handed_(comm, "parts handed out", ucclEpInt32, {tiles_of(handle).tiles}),
         failed_(comm, "scopes that failed", ucclEpInt32, {1}),
         scratch_(comm, "results on their way", exchange.scenario().combine_dtype,
-                 {512, exchange.scenario().combined_hidden()}) {
+                 {1024, exchange.scenario().combined_hidden()}) {
     const Scenario& scenario = exchange.scenario();
     const auto data = [](const Tensor& tensor) { return static_cast<char*>(tensor.get()->data); };
     args_ = {tiles_of(handle),

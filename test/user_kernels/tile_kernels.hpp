@@ -44,6 +44,7 @@ struct TileLayerArgs {
   uint32_t rounds;   // of the same
   uint32_t* held;    // NULL, or becomes 1 when all but the last token of the rank have left, and goes on at 2
   uint32_t never_closes;
+  uint32_t shares = 1;  // warps that serve a source
 };
 // joined_tiles_SCOPE
 inline constexpr const char* tile_scopes[] = {"thread", "lanes4", "warp", "block"};

@@ -39,7 +39,7 @@ void run_layer(const Rank& rank, Session& at, const Scenario& scenario, const st
   TileLayer layer{at, exchange, experts};
   TileLayerArgs args = experts.layer(at.handle, seed);
   if (change) change(args);
-  layer.launch(scope, args);
+  layer.launch(scope, args, args.shares == 1 ? 4 : 8);
   at.stream.synchronize();
   layer.check(rank.rank, args);
 }
@@ -125,6 +125,16 @@ TEST_CASE("tile layers: one rank, and many copies of a row on it", "[tiles][proc
     scenario.combine_dtype = ucclEpFloat32;
     run_layers(scenario);
   }
+}
+
+TEST_CASE("tile layers: several warps serve a source", "[tiles][reduced][process]") {
+  for (const int64_t hidden : {64, 1024}) {
+    run_layers(tile_scenario(hidden, 16), [](TileLayerArgs& args) { args.shares = 3; });
+  }
+  Scenario scenario = tile_scenario(64, 16);  // more warps than most sources have rows
+  scenario.top_k = 1;
+  scenario.tokens = {0, 40, 1, 0};
+  run_layers(scenario, [](TileLayerArgs& args) { args.shares = 3; });
 }
 
 // Rank 3 holds back its last token: tiles of all others go out to the experts meanwhile, though nobody has heard how

@@ -13,9 +13,9 @@ template <class Coop>
 struct Workers {
   uint32_t serving, scopes, mine;
 
-  explicit UCCLEP_FN Workers(uint32_t ranks) {
+  explicit UCCLEP_FN Workers(uint32_t servers) {
     const uint32_t warps = block::warps(), of_block = block_size() / Coop::size();
-    serving = (ranks + warps - 1) / warps;
+    serving = (servers + warps - 1) / warps;
     scopes = (grid_size() - serving) * of_block;
     mine = thread_id() / Coop::size() * (grid_size() - serving) + block_id() - serving;
   }
@@ -106,8 +106,9 @@ UCCLEP_FN void take_results(const tiles::OpenTiles& op, const TileLayerArgs& lay
 
 template <class Coop>
 UCCLEP_FN bool exchange_tiles(const TileLayerArgs& layer) {
-  const uint32_t ranks = layer.take.handle.group.shape.ranks;
-  const Workers<Coop> workers(ranks);
+  const uint32_t ranks = layer.take.handle.group.shape.ranks, servers = ranks * layer.shares;
+  const uint32_t warp_of_grid = block_id() * block::warps() + warp_id();
+  const Workers<Coop> workers(servers);
   TileShapes shapes = layer.take.shapes;
   shapes.closers = workers.scopes;
   const auto op = tiles::begin(layer.take.handle, shapes);
@@ -115,8 +116,8 @@ UCCLEP_FN bool exchange_tiles(const TileLayerArgs& layer) {
     send_tiles<Coop>(op, layer, workers);
     sync_warp();  // no thread asks for tiles before all lanes of its warp have closed
     take_layer<Coop>(op, layer);
-  } else if (block_id() * block::warps() + warp_id() < ranks) {
-    tiles::serve(warp{}, op, block_id() * block::warps() + warp_id());
+  } else if (warp_of_grid < servers) {
+    tiles::serve(warp{}, op, warp_of_grid % ranks, warp_of_grid / ranks, layer.shares);
   }
   if (shapes.back.hidden == 0) return tiles::await_end(block{}, op);
   tiles::close_back(block{}, op);

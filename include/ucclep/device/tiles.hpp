@@ -5,7 +5,7 @@
 //
 //   const auto op = tiles::begin(handle, shapes);                        every thread of the grid
 //   some warps:   tiles::send(warp{}, op, token, row, scales, experts, weights) for their tokens, then tiles::close
-//   R warps:      tiles::serve(warp{}, op, source)                        one for each rank
+//   R warps:      tiles::serve(warp{}, op, source)                        one for each rank, or several that share it
 //   other scopes: while (tiles::next(coop, op, tile) == tiles::Next::tile) {
 //                   .. tiles::row(op, tile, i), tiles::entry(op, tile, i) of i < tile.rows ..
 //                   tiles::send_back(coop, op, tile, i, result)
@@ -38,6 +38,8 @@
 // | done: fetch_add_acq_rel (gpu), then        | close_back: load_acquire      | a tile's results before they leave         |
 // |   store_release of the list                |                               |                                            |
 // | close_back: fetch_add_acq_rel (gpu)        | the same                      | the list, in the last block                |
+// | serve: rows of the source that are taken   | those who share the source    | nothing else (relaxed): the ticket orders  |
+// |                                            |                               |   rows                                     |
 // clang-format on
 //
 // Floor: as of ll_dispatch.hpp and ll_combine.hpp, and a poll of the tokens that have not come.
@@ -99,7 +101,7 @@ UCCLEP_FN void clear_routing(const HandleMemory& memory) {
   for (uint64_t t = first; t < tiles.count(); t += step) tiles.waiting()[t] = 0;
   for (uint32_t e = first; e < memory.shape.experts; e += step) memory.counts_to()[e] = 0;
   for (uint32_t r = first; r < memory.shape.ranks; r += step) {
-    tiles.sent()[r] = 0;
+    tiles.sent()[r] = tiles.served()[r] = 0;
     memory.rows_to()[r] = memory.rows_from()[r] = memory.handle.tokens;
   }
 }
@@ -208,23 +210,25 @@ UCCLEP_FN void close(Coop, const OpenTiles& open) {
 // Verbs of the warp that serves a source.
 class ServedSource {
  public:
-  UCCLEP_FN ServedSource(const OpenTiles& open, const Op& op, uint32_t source)
-      : open_(open), op_(op), memory_(open.memory()), source_(source) {}
+  UCCLEP_FN ServedSource(const OpenTiles& open, const Op& op, uint32_t source, uint32_t share, uint32_t shares)
+      : open_(open), op_(op), memory_(open.memory()), source_(source), share_(share), shares_(shares) {}
 
-  // All of its rows, of which there are none where its settings are others.
+  // The rows of its share, until those of all shares are in tiles. None where the source's settings are others.
   UCCLEP_FN HeaderResult serve() {
     const HeaderResult settings = compare_settings();
     if (settings != HeaderResult::good) return settings;
-    while (taken_ < all_) {
+    for (Tally seen = tally(); seen.served < seen.all; seen = tally()) {
       uint32_t token = nowhere;  // the lane's
       uint64_t here = 0;
-      bool closed = false;
+      bool closed = false, news = false;
       const uint32_t peer = source_;
       const bool ok = wait_peer_warp(op_, Phase::rows, peer, [&] {
         token = look();
         here = ballot(token != nowhere);
-        closed = all_ == not_closed && ballot(header_came()) != 0;
-        return here != 0 || closed;
+        closed = share_ == 0 && seen.all == not_closed && ballot(header_came()) != 0;
+        const Tally now = tally();
+        news = now.served != seen.served || now.all != seen.all;
+        return here != 0 || closed || news;
       });
       if (!ok || (closed && !take_header())) return HeaderResult::lost;
       for (; here != 0; here &= here - 1) {
@@ -236,6 +240,19 @@ class ServedSource {
 
  private:
   static constexpr uint32_t nowhere = ~0u;
+
+  // Rows of the source that are in tiles, and rows that it sends, not_closed while nobody knows.
+  struct Tally {
+    uint32_t served, all;
+  };
+  UCCLEP_FN Tally tally() const {
+    const Tiles tiles{memory_};
+    Tally now{0, 0};
+    if (lane_id() == 0) {
+      now = {load_relaxed<Scope::gpu>(tiles.served() + source_), load_relaxed<Scope::gpu>(tiles.from() + source_)};
+    }
+    return {broadcast(now.served, 0), broadcast(now.all, 0)};
+  }
 
   // The first thing that comes of a source. It decides how its rows lie.
   UCCLEP_FN HeaderResult compare_settings() const {
@@ -249,7 +266,7 @@ class ServedSource {
     const uint64_t low = broadcast(word, HeaderLayout::settings_low),
                    high = broadcast(word, HeaderLayout::settings_high);
     if (low == mine.low() && high == mine.high()) return HeaderResult::good;
-    if (lane_id() == 0) report_difference(op_, source_, mine, low, high);
+    if (lane_id() == 0 && share_ == 0) report_difference(op_, source_, mine, low, high);
     return HeaderResult::differs;
   }
   UCCLEP_FN bool header_came() const {
@@ -259,13 +276,13 @@ class ServedSource {
   UCCLEP_FN bool take_header() {
     HeaderFacts facts{};
     const HeaderResult result = receive_header(op_, source_, open_.back.dispatch.settings, facts, nullptr);
-    all_ = facts.rows;
-    return result == HeaderResult::good && ll::expect_rows(op_, memory_, source_, all_);
+    return result == HeaderResult::good && ll::expect_rows(op_, memory_, source_, facts.rows);
   }
   // Lane verb: a token of the lane's share that is here, and has not been taken.
   UCCLEP_FN uint32_t look() const {
     const ll::OpenDispatch& dispatch = open_.back.dispatch;
-    for (uint32_t token = lane_id(); token < memory_.handle.tokens; token += wave_size) {
+    const uint32_t step = wave_size * shares_;
+    for (uint32_t token = share_ + lane_id() * shares_; token < memory_.handle.tokens; token += step) {
       if (memory_.noted(source_)[token] == op_.seq) continue;
       uint32_t seen = 0;
       if (ll::row_arrived(op_, dispatch.wire, source_, dispatch.form, token, seen)) return token;
@@ -293,7 +310,7 @@ class ServedSource {
     if (lane_id() == 0) note_arrived(memory_, source_, token, op_.seq);
     if (fits) note(tiles, {source_, token, selection.weight, nullptr, nullptr}, expert, place, row);
     sync_warp();
-    ++taken_;
+    if (lane_id() == 0) fetch_add_relaxed<Scope::gpu>(tiles.served() + source_, 1u);
     return true;
   }
   // Lane verb.
@@ -330,22 +347,23 @@ class ServedSource {
   const OpenTiles& open_;
   const Op& op_;
   const HandleMemory memory_;
-  const uint32_t source_;
-  uint32_t taken_ = 0, all_ = not_closed;  // rows
+  const uint32_t source_, share_, shares_;
 };
 
-// Warp verb, after begin: takes all rows of a source, the own rank too, and returns when it has closed and they are in
-// tiles. Exactly one warp of the grid serves each source; it waits for no consumer. False: the source did not send, or
-// close, in the group's timeout, or the operation has failed; all who ask for tiles hear of it.
-UCCLEP_FN bool serve(warp, const OpenTiles& open, uint32_t source) {
+// Warp verb, after begin: takes the rows of a source, the own rank too, and returns when it has closed and they are in
+// tiles. `shares` warps of the grid, as many for each source, serve one together: each is called with a share of its
+// own, below `shares`, and takes rows of some of the tokens. They wait for no consumer.
+// False: the source did not send, or close, in the group's timeout, or the operation has failed; all who ask for tiles
+// hear of it.
+UCCLEP_FN bool serve(warp, const OpenTiles& open, uint32_t source, uint32_t share = 0, uint32_t shares = 1) {
   if (!open.ok()) return false;
   const Op op = open.dispatch_op();
   const HandleMemory memory = open.memory();
   const Tiles tiles{memory};
-  const HeaderResult result = ServedSource(open, op, source).serve();
+  const HeaderResult result = ServedSource(open, op, source, share, shares).serve();
   bool ok = result != HeaderResult::lost, last = false;
   sync_warp();
-  if (ok && lane_id() == 0) last = fetch_add_acq_rel<Scope::gpu>(&tiles.state()->left, 1u) + 1 == op.ranks();
+  if (ok && lane_id() == 0) last = fetch_add_acq_rel<Scope::gpu>(&tiles.state()->left, 1u) + 1 == op.ranks() * shares;
   last = ballot(last) != 0;
   sync_warp();  // what lane 0 has acquired, all have
   if (result != HeaderResult::good) give_up_tiles<warp>(tiles);

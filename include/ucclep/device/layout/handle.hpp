@@ -52,6 +52,7 @@ struct TileLayout {
   uint64_t queue;            // u32 [tiles] 1 + a tile that is ready, in the order in which tiles became so; then 0
   // Of a kernel that sends tiles:
   uint64_t sent;     // u32 [R] rows to a rank so far
+  uint64_t served;   // u32 [R] rows of a source that are in tiles
   uint64_t waiting;  // u32 [tiles] 1 + a tile whose rows are made and have yet to leave, in the order of tiles::done
   uint64_t state;    // TileState
 };
@@ -201,6 +202,7 @@ struct HandleLayout {
       t.from = take(4ull * s.ranks);
       t.queue = take(4 * t.tiles);
       t.sent = take(4ull * s.ranks);
+      t.served = take(4ull * s.ranks);
       t.waiting = take(4 * t.tiles);
       t.state = take(sizeof(TileState));
     }

@@ -77,6 +77,7 @@ struct Tiles {
   UCCLEP_FN uint32_t* from() const { return memory.at<uint32_t>(at().from); }
   UCCLEP_FN uint32_t* queue() const { return memory.at<uint32_t>(at().queue); }
   UCCLEP_FN uint32_t* sent() const { return memory.at<uint32_t>(at().sent); }
+  UCCLEP_FN uint32_t* served() const { return memory.at<uint32_t>(at().served); }
   UCCLEP_FN uint32_t* waiting() const { return memory.at<uint32_t>(at().waiting); }
   UCCLEP_FN TileState* state() const { return memory.at<TileState>(at().state); }
 };
