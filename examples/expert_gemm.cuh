@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GEMMs of a MoE layer's experts on Hopper's tensor cores: persistent blocks, one warp loads by TMA, two warpgroups
 // multiply (WGMMA, bf16, sums in fp32). Which tiles a block computes, and when, is up to a Source, so one text serves
-// rows that are all there and rows that still arrive. Needs CUTLASS 4 (`make examples-cutlass` fetches its headers).
+// rows that are all there, rows that still arrive, and a kernel that runs a whole layer (moe_layer_fused.cu). Needs
+// CUTLASS 4 (`make examples-cutlass` fetches its headers).
 #pragma once
 #include <cuda_bf16.h>
 
@@ -21,6 +22,7 @@ struct Work {
   int first = 0;    // row of the operand, and of the result
   int rows = 0;     // valid rows, at least 1; the tile's others are computed and not stored
   int n = 0;
+  int gemm = 0;  // of a kernel that computes several
 };
 
 // Shapes of a tile of `tile_rows` rows, and the types that follow from them.
@@ -206,10 +208,19 @@ __device__ void store_tile(int thread, const Work& work, int width, const Sums& 
   }
 }
 
+// What a kernel that does more than one GEMM passes to run() instead.
+struct NothingElse {
+  __device__ void operator()() const {}
+};
+
 // All threads of the block: computes what source.next gives until it says that there is no more.
-// bool next(Work&): called by the loading warp, the same answer for each lane; the rows are visible to TMA then.
-template <class T, class Result, class Source>
-__device__ void run(const Operands<T>& operands, Source& source, Element* out, typename T::Shared& shared) {
+//   bool next(Work&): called by the loading warp, the same answer for each lane; the rows are visible to TMA then
+//   operands_of(work): the operands; store(thread, work, sums): takes the results, called by the multipliers
+//   others(): what the three warps beside the loading one do meanwhile
+// registers_move: the multipliers take registers of the others, which keep 40.
+template <class T, bool registers_move = true, class Source, class OperandsOf, class Store, class Others = NothingElse>
+__device__ void run(Source& source, typename T::Shared& shared, OperandsOf&& operands_of, Store&& store,
+                    Others&& others = {}) {
   using namespace cute;
   const bool multiplies = threadIdx.x >= 128, loader = threadIdx.x == 0;
   typename T::Loads::Params load_params;
@@ -225,8 +236,8 @@ __device__ void run(const Operands<T>& operands, Source& source, Element* out, t
   __syncthreads();
 
   if (!multiplies) {
-    cutlass::arch::warpgroup_reg_dealloc<40>();
-    if (threadIdx.x >= 32) return;
+    if constexpr (registers_move) cutlass::arch::warpgroup_reg_dealloc<40>();
+    if (threadIdx.x >= 32) return others();
     auto loaded = cutlass::make_producer_start_state<typename T::Loads>();
     auto queued = cutlass::make_producer_start_state<typename T::Queue>();
     for (bool more = true; more; ++queued) {
@@ -237,13 +248,13 @@ __device__ void run(const Operands<T>& operands, Source& source, Element* out, t
         queue.producer_acquire(queued);
         shared.work[queued.index()] = work;
         queue.producer_commit(queued);
-        if (more) load_tile<T>(operands, work, shared, loads, loaded);
+        if (more) load_tile<T>(operands_of(work), work, shared, loads, loaded);
       }
       __syncwarp();
     }
     return;
   }
-  cutlass::arch::warpgroup_reg_alloc<232>();
+  if constexpr (registers_move) cutlass::arch::warpgroup_reg_alloc<232>();
   const int thread = static_cast<int>(threadIdx.x) - 128;
   cutlass::PipelineState<T::stages> loaded;
   cutlass::PipelineState<2> queued;
@@ -254,9 +265,19 @@ __device__ void run(const Operands<T>& operands, Source& source, Element* out, t
     queue.consumer_release(queued);
     ++queued;
     if (work.expert < 0) return;
-    multiply_tile<T>(thread, operands.depth / T::K, shared, loads, loaded, sums);
-    store_tile<T, Result>(thread, work, operands.width, sums, out);
+    multiply_tile<T>(thread, operands_of(work).depth / T::K, shared, loads, loaded, sums);
+    store(thread, work, sums);
   }
+}
+
+// One GEMM of such work.
+template <class T, class Result, class Source>
+__device__ void run_one(const Operands<T>& operands, Source& source, Element* out, typename T::Shared& shared) {
+  run<T>(
+      source, shared, [&](const Work&) -> const Operands<T>& { return operands; },
+      [&](int thread, const Work& work, const auto& sums) {
+        store_tile<T, Result>(thread, work, operands.width, sums, out);
+      });
 }
 
 // Where an expert's rows are.
@@ -392,7 +413,7 @@ __global__ void __launch_bounds__(T::threads, 1)
     multiply_arriving(const __grid_constant__ Operands<T> operands, const Zones zones, Element* out) {
   extern __shared__ __align__(1024) char memory[];
   Arriving<T> source(zones, operands.width);
-  run<T, Result>(operands, source, out, *reinterpret_cast<typename T::Shared*>(memory));
+  run_one<T, Result>(operands, source, out, *reinterpret_cast<typename T::Shared*>(memory));
 }
 
 template <class T, class Result>
@@ -400,7 +421,7 @@ __global__ void __launch_bounds__(T::threads, 1)
     multiply_counted(const __grid_constant__ Operands<T> operands, const Zones zones, Element* out) {
   extern __shared__ __align__(1024) char memory[];
   Counted<T> source(zones, operands.width);
-  run<T, Result>(operands, source, out, *reinterpret_cast<typename T::Shared*>(memory));
+  run_one<T, Result>(operands, source, out, *reinterpret_cast<typename T::Shared*>(memory));
 }
 
 // Grid of `blocks`. Host.

@@ -113,6 +113,7 @@ of Hopper. --ways:
   waves       dispatch and combine in phases; the GEMMs of a wave of experts run beside the
               rows of the next one (--waves)
   tiles       LL: the first GEMM takes tiles of rows as they arrive (layout TILES)
+  fused       all in one kernel (ucclep/device/tiles.hpp)
 Each is captured into a graph. A time is that of a replay behind another replay that is not
 timed, in which the ranks meet, of the slowest rank, by events; the ways take turns. The ratio
 is the median over that of the first way.

@@ -65,7 +65,7 @@ struct Options {
   // Of layer_perf.
   std::string model = "qwen3-30b";
   int intermediate = 0;  // elements between an expert's two GEMMs; 0: of the other tools
-  std::vector<std::string> ways = {"sequential", "waves", "tiles"};
+  std::vector<std::string> ways = {"sequential", "waves", "tiles", "fused"};
   int waves = 0;      // of the way by waves
   int gemm_sms = 0;   // that the GEMMs may use; 0 = all that the operations beside them leave
   int tile_rows = 0;  // of the GEMMs, 64 or 128; 0 = by the rows of an expert

@@ -225,7 +225,7 @@ void Experts::down(const ExpertZones& zones, const GemmLaunch& launch) const {
 void Experts::up_plain(const ExpertZones& zones, void* wide, const GemmLaunch& launch) const {
   gpu_->multiply<Rounded>(false, zones, static_cast<Element*>(wide), launch);
 }
-const void* Experts::inner() const {
+void* Experts::inner() const {
   return gpu_->inner.data();
 }
 const void* Experts::up_weights() const {

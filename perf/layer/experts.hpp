@@ -50,7 +50,7 @@ class Experts {
   // The same GEMMs without SwiGLU, as a library has them: rows * [gate, up] into wide [num_rows, 2 * intermediate].
   void up_plain(const ExpertZones& zones, void* wide, const GemmLaunch& launch) const;
 
-  const void* inner() const;         // [num_rows, intermediate]
+  void* inner() const;               // [num_rows, intermediate]
   const void* up_weights() const;    // [experts, 2 * intermediate, hidden]: 8 rows of gate, 8 of up, in turn
   const void* down_weights() const;  // [experts, hidden, intermediate]
 

@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include "api.hpp"
 
 namespace ucclep::perf {
 namespace {
 
-constexpr int most_waves = 32, sample = 64;
+constexpr int most_waves = 32, most_sampled = 64;
 constexpr int tile_of_gemms = 128;
 
 // Ranks that take the GPU of this one.
@@ -100,9 +101,11 @@ Layer::Layer(LayerRank& rank, int tokens)
   rows_ = allocate(static_cast<size_t>(slab()) * local_ * row);
   made_ = allocate(static_cast<size_t>(slab()) * local_ * row);
   counts_ = static_cast<int32_t*>(allocate(static_cast<size_t>(local_) * sizeof(int32_t)));
-  late_ = static_cast<uint32_t*>(allocate(sizeof *late_));
   const uint32_t zero = 0;
-  write_device(late_, &zero, sizeof zero);
+  for (uint32_t** word : {&late_, &failed_}) {
+    *word = static_cast<uint32_t*>(allocate(sizeof zero));
+    write_device(*word, &zero, sizeof zero);
+  }
   write_device(ids_, routing_.experts(rank_.team.rank(), 0), choices * sizeof(int32_t));
   write_device(weights_, routing_.weights(rank_.team.rank(), 0), choices * sizeof(float));
   fill_tokens(in_, tokens_, shape_.hidden, o_.seed, rank_.team.rank(), 0, nullptr);
@@ -111,8 +114,10 @@ Layer::Layer(LayerRank& rank, int tokens)
   experts_ = std::make_unique<Experts>(expert_shape_, rows_, made_, slab() * local_);
   for (const std::string& way : o_.ways) {
     out_[way] = allocate(static_cast<size_t>(tokens_) * row);
-    handles_[way] = make_handle(way == "tiles" ? UCCLEP_LAYOUT_TILES : UCCLEP_LAYOUT_EXPERT_MAJOR,
-                                way == "waves" ? o_.waves : 0, way == "tiles" ? tile_rows_ : 0);
+    const bool by_tiles = way == "tiles" || way == "fused";
+    handles_[way] = make_handle(by_tiles ? UCCLEP_LAYOUT_TILES : UCCLEP_LAYOUT_EXPERT_MAJOR,
+                                way == "waves" ? o_.waves : 0, by_tiles ? tile_rows_ : 0);
+    if (way == "fused") words_ = allocate(moe_layer::words_bytes(fused_layer(handles_[way])));
     if (way == "tiles") check(ucclEpHandleGetTiles(handles_[way], &tiles_), "ucclEpHandleGetTiles", rank_.comm);
   }
 }
@@ -175,7 +180,7 @@ void Layer::gemms(ExpertZones zones, int blocks, ucclEpStream_t stream) {
 
 void Layer::run(const std::string& way) {
   void* const out = out_.at(way);
-  way == "sequential" ? sequential(out) : way == "waves" ? waves(out) : tiles(out);
+  way == "sequential" ? sequential(out) : way == "waves" ? waves(out) : way == "tiles" ? tiles(out) : fused(out);
 }
 
 void Layer::sequential(void* out) {
@@ -220,6 +225,27 @@ void Layer::tiles(void* out) {
   combine(handle, false, 0, out);
 }
 
+moe_layer::Layer Layer::fused_layer(ucclEpHandle_t handle) const {
+  moe_layer::Layer layer{};
+  layer.handle = handle;
+  layer.tokens = tokens_, layer.top_k = shape_.topk;
+  layer.hidden = shape_.hidden, layer.intermediate = o_.intermediate;
+  layer.experts = local_, layer.tile_rows = tile_rows_, layer.slab = slab();
+  layer.in = in_, layer.ids = static_cast<const int32_t*>(ids_), layer.weights = static_cast<const float*>(weights_);
+  layer.up_weights = experts_->up_weights(), layer.down_weights = experts_->down_weights();
+  layer.rows = rows_, layer.inner = experts_->inner(), layer.made = made_;
+  layer.words = words_, layer.failed = failed_;
+  return layer;
+}
+
+void Layer::fused(void* out) {
+  moe_layer::Layer layer = fused_layer(handles_.at("fused"));
+  layer.out = out;
+  const int blocks = o_.gemm_sms > 0 ? std::min(rank_.sms, o_.gemm_sms) : rank_.sms;
+  const char* const wrong = moe_layer::launch(layer, blocks, rank_.stream);
+  if (wrong != nullptr) throw PerfError(std::string("the fused kernel: ") + wrong);
+}
+
 std::vector<uint16_t> Layer::results(const std::string& way) {
   return read_row(out_.at(way), 0, static_cast<int64_t>(tokens_) * shape_.hidden);
 }
@@ -229,25 +255,61 @@ void Layer::clear() {
   for (const auto& [way, out] : out_) write_device(out, zeros.data(), zeros.size() * sizeof zeros[0]);
 }
 
-RowErrors Layer::compare(const std::vector<uint16_t>& results) const {
-  std::vector<Visit> visits;
-  std::vector<uint16_t> got;
-  const int step = std::max(1, tokens_ / sample), me = rank_.team.rank();
+std::vector<Visit> Layer::visits() const {
+  std::vector<Visit> sample;
+  const int step = std::max(1, tokens_ / most_sampled), me = rank_.team.rank();
   for (int token = 0; token < tokens_; token += step) {
     const int32_t* const experts = routing_.experts(me, token);
     const float* const weights = routing_.weights(me, token);
-    visits.push_back({me, token, {experts, experts + shape_.topk}, {weights, weights + shape_.topk}});
-    const auto first = results.begin() + static_cast<int64_t>(token) * shape_.hidden;
+    sample.push_back({me, token, {experts, experts + shape_.topk}, {weights, weights + shape_.topk}});
+  }
+  return sample;
+}
+
+RowErrors Layer::compare(const std::vector<uint16_t>& results) const {
+  const std::vector<Visit> sample = visits();
+  std::vector<uint16_t> got;
+  for (const Visit& visit : sample) {
+    const auto first = results.begin() + visit.token * shape_.hidden;
     got.insert(got.end(), first, first + shape_.hidden);
   }
-  RowErrors errors = compare_rows(got, reference_rows(expert_shape_, visits).results.data(),
-                                  static_cast<int64_t>(visits.size()), shape_.hidden);
-  errors.row *= step;
+  RowErrors errors = compare_rows(got, reference_rows(expert_shape_, sample).results.data(),
+                                  static_cast<int64_t>(sample.size()), shape_.hidden);
+  if (errors.row >= 0) errors.row = sample[static_cast<size_t>(errors.row)].token;
   return errors;
+}
+
+std::string Layer::describe_errors(const std::vector<uint16_t>& results, double allowed) const {
+  struct OfExpert {
+    int wrong = 0, all = 0;
+    double largest = 0;
+  };
+  std::map<int, OfExpert> of_experts;
+  const std::vector<Visit> sample = visits();
+  const std::vector<float> expected = reference_rows(expert_shape_, sample).results;
+  for (size_t i = 0; i < sample.size(); ++i) {
+    const auto first = results.begin() + sample[i].token * shape_.hidden;
+    const double error =
+        compare_rows({first, first + shape_.hidden}, expected.data() + i * shape_.hidden, 1, shape_.hidden).largest;
+    for (const int expert : sample[i].experts) {
+      OfExpert& of = of_experts[expert];
+      ++of.all, of.wrong += error > allowed;
+      of.largest = std::max(of.largest, error);
+    }
+  }
+  std::string text;
+  for (const auto& [expert, of] : of_experts) {
+    text +=
+        fmt::format("{}{}: {:.3g} ({} of {} tokens)", text.empty() ? "" : ", ", expert, of.largest, of.wrong, of.all);
+  }
+  return text;
 }
 
 bool Layer::late() const {
   return read_row(late_, 0, 2)[0] != 0;
+}
+bool Layer::failed() const {
+  return read_row(failed_, 0, 2)[0] != 0;
 }
 
 std::string Layer::describe() const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "../../examples/moe_layer_fused.hpp"
 #include "graph.hpp"
 #include "layer/experts.hpp"
 #include "options.hpp"
@@ -51,7 +52,10 @@ class Layer {
   std::vector<uint16_t> results(const std::string& way);  // [tokens, hidden], bf16
   // Errors of a sample of tokens.
   RowErrors compare(const std::vector<uint16_t>& results) const;
-  bool late() const;  // a tile was waited for too long
+  // Of a sample, which experts' tokens are wrong, and how much.
+  std::string describe_errors(const std::vector<uint16_t>& results, double allowed) const;
+  bool late() const;    // a tile was waited for too long
+  bool failed() const;  // the fused kernel has ended without results
   std::string describe() const;
 
  private:
@@ -63,6 +67,9 @@ class Layer {
   void sequential(void* out);
   void waves(void* out);
   void tiles(void* out);
+  void fused(void* out);
+  moe_layer::Layer fused_layer(ucclEpHandle_t handle) const;
+  std::vector<Visit> visits() const;
   void* allocate(size_t bytes);
   int64_t slab() const { return static_cast<int64_t>(capacity_) * shape_.ranks; }
   int wave_begin(int wave) const;
@@ -81,7 +88,8 @@ class Layer {
   std::vector<void*> memory_;
   void *in_ = nullptr, *ids_ = nullptr, *weights_ = nullptr, *rows_ = nullptr, *made_ = nullptr;
   int32_t* counts_ = nullptr;
-  uint32_t* late_ = nullptr;
+  uint32_t *late_ = nullptr, *failed_ = nullptr;
+  void* words_ = nullptr;  // of the fused kernel
   std::map<std::string, void*> out_;
   ExpertShape expert_shape_;
   std::unique_ptr<Experts> experts_;

@@ -37,6 +37,8 @@ bool verify(LayerRank& rank, Layer& layer, int tokens) {
       good = false;
       line("# WRONG rank {} {}: token {} column {}: got {:g}, expected {:g}", rank.team.rank(), way, errors.row,
            errors.column, errors.got, errors.expected);
+      line("# WRONG rank {} {}: largest error of tokens by expert: {}", rank.team.rank(), way,
+           layer.describe_errors(results, tolerance));
     }
     if (first.empty()) first = results;
     if (results == first) continue;
@@ -45,9 +47,9 @@ bool verify(LayerRank& rank, Layer& layer, int tokens) {
     line("# WRONG rank {} {}: token {} column {} differs from {}'s", rank.team.rank(), way, place / rank.options.hidden,
          place % rank.options.hidden, rank.options.ways[0]);
   }
-  if (!layer.late()) return good;
-  line("# WRONG rank {}: a tile did not become ready within 20 s", rank.team.rank());
-  return false;
+  if (layer.late()) line("# WRONG rank {}: a tile did not become ready within 20 s", rank.team.rank());
+  if (layer.failed()) line("# WRONG rank {}: the fused kernel ended without results", rank.team.rank());
+  return good && !layer.late() && !layer.failed();
 }
 
 // The replay before is not timed: the ranks meet in it, and the timed one does not wait for the host.
