@@ -105,7 +105,7 @@ TEST_CASE("tile layers: one expert has most, ranks have none, and nothing comes"
   }
 }
 
-TEST_CASE("tile layers: parts of tiles that are done, and layers one after the other", "[tiles][reduced][process]") {
+TEST_CASE("tile layers: parts of tiles that are done in layers one after the other", "[tiles][reduced][process]") {
   for (const int64_t hidden : {64, 1024}) {
     run_layers(tile_scenario(hidden, 16), [](TileLayerArgs& args) {
       args.by_done = 1;
@@ -192,7 +192,7 @@ TEST_CASE("tile layers: a rank that does not close, and one that does not come",
   }
 }
 
-TEST_CASE("tile layers: ranks that differ end without a tile, and go on", "[tiles][process]") {
+TEST_CASE("tile layers: ranks that differ end without a tile and go on", "[tiles][process]") {
   const Scenario scenario = tile_scenario(64, 16);
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);
