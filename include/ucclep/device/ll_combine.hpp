@@ -323,6 +323,7 @@ UCCLEP_FN void send_copy(const OpenCombine& open, const Op& op, const Home& home
   }
 }
 
+// Verb of the scope: the copy at this row of the output, whose home follows from the row.
 template <class Coop>
 UCCLEP_FN void send_row(const OpenCombine& open, const Op& op, uint32_t row_index, const void* row) {
   send_copy<Coop>(open, op, home_of(open, op, row_index), row);
