@@ -50,7 +50,7 @@ typedef struct {
   unsigned abi;                    /**< UCCLEP_DEVICE_ABI */
   unsigned unused;                 /**< 0 */
   ucclEpDeviceGroupLayout_t group; /**< that it was made on, with size, magic and abi of its own */
-  uint64_t rest[59];               /**< the library's */
+  uint64_t rest[60];               /**< the library's */
 } ucclEpDeviceHandleLayout_t;
 
 /** ucclEpDeviceWindow. */

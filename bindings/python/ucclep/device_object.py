@@ -37,7 +37,7 @@ class DeviceGroup(DeviceObject):
 
 class DeviceHandle(DeviceObject):
     MAGIC = 0x55450013
-    _fields_ = [("unused", c_uint), ("group", DeviceGroup), ("rest", c_uint64 * 59)]
+    _fields_ = [("unused", c_uint), ("group", DeviceGroup), ("rest", c_uint64 * 60)]
 
     def __init__(self) -> None:
         super().__init__()
