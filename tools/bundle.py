@@ -30,7 +30,7 @@ SIZE_LIMIT_OF_PROGRAMS = 15 << 20
 # Runs only where a script of the source tree has made networks for it; looks at what the build made; has strace look at it; ask neither
 # a GPU nor the machine, and are large.
 AT_HOME = ["networks_test", "gpu_code_test", "steady_test", "host_unit_test", "executor_test", "engine_test", "fifo_test", "topology_test", "proxy_test",
-           "reference_test", "numeric_test", "bootstrap_test", "bootstrap_unit_test", "transport_unit_test", "perf_test"]
+           "reference_test", "numeric_test", "base_test", "host_launch_w32", "host_launch_w64", "bootstrap_test", "bootstrap_unit_test", "transport_unit_test", "perf_test"]
 # What `make examples-cutlass` builds.
 WHEN_BUILT = ["layer_perf"]
 # What every glibc system has, and what must not be mixed with another glibc.
