@@ -36,7 +36,7 @@ void begin_both(Exchange& exchange, ucclEpHandle_t handle, Stream& stream, int d
 // Results of a rank's experts, tile by tile. All rows have come, and no result is there.
 class HostExperts {
  public:
-  HostExperts(Exchange& exchange, ucclEpHandle_t handle) : exchange_(exchange) {
+  HostExperts(Exchange& exchange, ucclEpHandle_t handle) {
     ok(ucclEpHandleGetTiles(handle, &tiles_), "ucclEpHandleGetTiles");
     wait_until("all rows", [&] { return words_now(tiles_, 0) == 0; });
     exchange.take_places(handle);
@@ -84,7 +84,6 @@ class HostExperts {
     if (bytes != 0) std::memcpy(made.to + at, made.all.data() + at, bytes);
   }
 
-  Exchange& exchange_;
   ucclEpTiles_t tiles_ = UCCLEP_TILES_INIT;
   Made rows_, weights_;
 };
