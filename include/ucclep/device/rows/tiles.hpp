@@ -221,22 +221,22 @@ UCCLEP_FN uint32_t kept_rows(const Tiles& tiles, uint64_t capacity, uint32_t exp
   return rows < room ? rows : static_cast<uint32_t>(room);
 }
 
-// Verb of those threads: no source will send more than `expected` says.
+// Verb of those threads: no source will send more than `expected` says. Who stores how many rows an expert has stores
+// it once, before it sets words of the expert's tiles.
 UCCLEP_FN void close_tiles(const Tiles& tiles, uint64_t capacity, const TileShare& share) {
   const uint32_t size = tiles.rows_of_tile();
-  const auto close = [&](uint32_t expert) {
-    const uint32_t kept = kept_rows(tiles, capacity, expert);
-    store_relaxed<Scope::gpu>(tiles.final() + expert, kept);  // what sets a tile's word later releases it
-    return static_cast<uint64_t>(tiles.first_row()[expert]) + kept;
-  };
   for (uint64_t l = share.first; l < tiles.memory.shape.local_experts(); l += share.step) {
-    const uint64_t end = close(static_cast<uint32_t>(l));
-    if (end % size != 0) count_rows(tiles, end / size, static_cast<uint32_t>(size - end % size));
+    const auto expert = static_cast<uint32_t>(l);
+    const uint32_t kept = kept_rows(tiles, capacity, expert);
+    store_relaxed<Scope::gpu>(tiles.final() + expert, kept);  // released by what sets a tile's word
+    if (kept % size != 0) count_rows(tiles, tiles.row(expert, kept) / size, size - kept % size);
+    for (uint64_t t = tiles.row(expert, kept + size - 1) / size;
+         t < tiles.count() && tiles.experts()[t] == static_cast<int32_t>(expert); ++t) {
+      set_tile(tiles, t, tile_is_none);
+    }
   }
   for (uint64_t t = share.first; t < tiles.count(); t += share.step) {
-    const int32_t expert = tiles.experts()[t];
-    if (expert >= 0 && t * size < close(static_cast<uint32_t>(expert))) continue;
-    set_tile(tiles, t, tile_is_none);
+    if (tiles.experts()[t] < 0) set_tile(tiles, t, tile_is_none);
   }
 }
 
