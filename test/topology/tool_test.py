@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Usage: tool_test.py UCCLEP-TOPO SOURCE-TREE
 
-Runs ucclep-topo as people do: on this machine, on the saved ones, and wrongly. The README's output and the pictures
-in docs/topology are what it prints and draws today.
+Runs ucclep-topo as people do: on this machine, on the saved ones, and wrongly. The output in docs/topology.md and the
+pictures in docs/topology are what it prints and draws today.
 """
 import json
 import os
@@ -49,7 +49,7 @@ def check_machines(folder):
 
 
 def check_readme():
-    assert run("--file", saved("pcie-only")) in contents(SOURCES, "README.md"), "the README shows another output"
+    assert run("--file", saved("pcie-only")) in contents(SOURCES, "docs", "topology.md"), "docs/topology.md shows another output"
 
 
 def check_options():
