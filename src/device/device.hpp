@@ -132,6 +132,9 @@ class Device {
   virtual NicAccess* nic_access() { return nullptr; }  // NULL: its memory is the host's
 
   virtual ucclEpStream_t stream_create() = 0;
+  // For kernels that wait for work of other streams. A GPU has few queues, in which a kernel waits for the one before
+  // it, also of another stream. Streams of other priorities have other queues.
+  virtual ucclEpStream_t service_stream_create() = 0;
   virtual void stream_destroy(ucclEpStream_t stream) = 0;  // work in flight still ends
   // ucclEpSuccess, or ucclEpTimeout after timeout_ms. NULL is the device's default stream, here and below.
   virtual ucclEpResult_t stream_synchronize(ucclEpStream_t stream, int64_t timeout_ms) = 0;

@@ -98,6 +98,7 @@ std::optional<Range> allocated_range(const void* data);  // of ordinary memory o
 
 // What the caller has made and not destroyed.
 extern std::atomic<int> live_objects;
+extern std::atomic<int> service_streams;                         // that were made so far
 extern std::atomic<int64_t> live_device_bytes, live_host_bytes;  // allocations, and what is pinned
 
 }  // namespace ucclep::doubles

@@ -10,6 +10,7 @@
 namespace ucclep::doubles {
 
 std::atomic<int> live_objects = 0;
+std::atomic<int> service_streams = 0;
 std::atomic<int64_t> live_device_bytes = 0, live_host_bytes = 0;
 
 namespace {
@@ -93,6 +94,9 @@ void ucclep_double_fail_after(int calls, int code) {
 }
 bool ucclep_double_has_failed() {
   return countdown.failed;
+}
+int ucclep_double_service_streams() {
+  return ucclep::doubles::service_streams;
 }
 int ucclep_double_live_objects() {
   return ucclep::doubles::live_objects;

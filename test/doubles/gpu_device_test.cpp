@@ -112,6 +112,20 @@ TEST_CASE("gpu device: streams keep order, events order streams and measure", "[
   }
 }
 
+TEST_CASE("gpu device: streams of services have a priority of their own", "[gpu_device]") {
+  for (const DriverFacts* facts : both_drivers) {
+    INFO(facts->vendor);
+    Machine machine(*facts);
+    Device& device = machine.first();
+    const int before = machine.dbl.service_streams();
+    const ucclEpStream_t plain = device.stream_create();
+    CHECK(machine.dbl.service_streams() == before);
+    const ucclEpStream_t service = device.service_stream_create();
+    CHECK(machine.dbl.service_streams() == before + 1);
+    for (const ucclEpStream_t stream : {plain, service}) device.stream_destroy(stream);
+  }
+}
+
 TEST_CASE("gpu device: a capture knows its stream, and survives what no graph contains", "[gpu_device]") {
   for (const DriverFacts* facts : both_drivers) {
     INFO(facts->vendor);

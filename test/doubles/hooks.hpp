@@ -10,6 +10,8 @@ extern "C" {
 using UcclepDoubleFailAfter = void(int calls, int code);
 // Whether the call that fail_after asked for has failed.
 using UcclepDoubleHasFailed = bool();
+// Streams that were made with a priority above the normal one.
+using UcclepDoubleServiceStreams = int();
 // Allocations, mappings, streams, events, modules and retained contexts that nobody has given back.
 using UcclepDoubleLiveObjects = int();
 // Bytes of devices and of the host that are allocated or pinned.
@@ -26,6 +28,7 @@ using UcclepDoubleFlushes = int(int scope);
 
 UcclepDoubleFailAfter ucclep_double_fail_after;
 UcclepDoubleHasFailed ucclep_double_has_failed;
+UcclepDoubleServiceStreams ucclep_double_service_streams;
 UcclepDoubleLiveObjects ucclep_double_live_objects;
 UcclepDoubleLiveBytes ucclep_double_live_bytes;
 UcclepDoubleHostMemoryNear ucclep_double_host_memory_near;

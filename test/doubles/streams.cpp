@@ -25,12 +25,13 @@ void follow_streams(Gpu& gpu) {
   for (const Stream stream : gpu.streams) gpu.device->stream_synchronize(stream, 0);
 }
 
-Code stream_create(Stream* stream, unsigned flags) {
+Code stream_create(Stream* stream, unsigned flags, int priority) {
   return answer(__func__, [&] {
-    expect(flags == stream_non_blocking, invalid_value);
+    expect(flags == stream_non_blocking && priority <= normal_priority, invalid_value);
     *stream = static_cast<Stream>(healthy_device().stream_create());
     const std::lock_guard lock(mutex);
     current_gpu().streams.insert(*stream);
+    if (priority < normal_priority) ++service_streams;
     ++live_objects;
   });
 }

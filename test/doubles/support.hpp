@@ -38,6 +38,7 @@ class Double {
     REQUIRE(library_ != nullptr);
     fail_after_ = find<UcclepDoubleFailAfter>("ucclep_double_fail_after");
     has_failed_ = find<UcclepDoubleHasFailed>("ucclep_double_has_failed");
+    service_streams_ = find<UcclepDoubleServiceStreams>("ucclep_double_service_streams");
     live_objects_ = find<UcclepDoubleLiveObjects>("ucclep_double_live_objects");
     live_bytes_ = find<UcclepDoubleLiveBytes>("ucclep_double_live_bytes");
     flushes_ = find<UcclepDoubleFlushes>("ucclep_double_flushes");
@@ -59,6 +60,7 @@ class Double {
     });
     return api;
   }
+  int service_streams() const { return service_streams_(); }
   int live_objects() const { return live_objects_(); }
   struct Bytes {
     int64_t device = 0, host = 0;
@@ -89,6 +91,7 @@ class Double {
   void* library_;
   UcclepDoubleFailAfter* fail_after_;
   UcclepDoubleHasFailed* has_failed_;
+  UcclepDoubleServiceStreams* service_streams_;
   UcclepDoubleLiveObjects* live_objects_;
   UcclepDoubleLiveBytes* live_bytes_;
   UcclepDoubleFlushes* flushes_;

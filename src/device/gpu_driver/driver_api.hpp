@@ -6,6 +6,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace ucclep::gpu {
 
@@ -25,6 +26,8 @@ inline constexpr Code success = 0, out_of_memory = 2, no_device = 100, no_binary
 
 inline constexpr unsigned host_portable = 1, host_mapped = 2;  // flags of host_alloc and host_register
 inline constexpr unsigned stream_non_blocking = 1;
+// Of streams. What is outside a GPU's range counts as its end.
+inline constexpr int normal_priority = 0, highest_priority = std::numeric_limits<int>::min();
 inline constexpr unsigned event_untimed = 2;
 inline constexpr int function_max_dynamic_shared = 8;
 
@@ -133,7 +136,7 @@ struct DriverApi {
   Code (*set_access)(void* data, size_t bytes, const Access* access, size_t count);
   Code (*get_access)(unsigned long long* flags, const Location* location, void* data);
 
-  Code (*stream_create)(Stream* stream, unsigned flags);
+  Code (*stream_create)(Stream* stream, unsigned flags, int priority);
   Code (*stream_destroy)(Stream stream);
   Code (*stream_query)(Stream stream);
   Code (*stream_wait_event)(Stream stream, Event event, unsigned flags);
@@ -210,7 +213,7 @@ void each_function(DriverApi& api, Visit&& visit) {
   visit(api.set_access, "cuMemSetAccess", "hipMemSetAccess");
   visit(api.get_access, "cuMemGetAccess", "hipMemGetAccess");
 
-  visit(api.stream_create, "cuStreamCreate", "hipStreamCreateWithFlags");
+  visit(api.stream_create, "cuStreamCreateWithPriority", "hipStreamCreateWithPriority");
   visit(api.stream_destroy, "cuStreamDestroy_v2", "hipStreamDestroy");
   visit(api.stream_query, "cuStreamQuery", "hipStreamQuery");
   visit(api.stream_wait_event, "cuStreamWaitEvent", "hipStreamWaitEvent");

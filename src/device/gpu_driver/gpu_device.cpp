@@ -139,12 +139,8 @@ class GpuDevice : public Device {
   }
   NicAccess* nic_access() override { return &nic_access_; }
 
-  ucclEpStream_t stream_create() override {
-    const Current current = enter();
-    Stream stream = nullptr;
-    driver_.check(api().stream_create(&stream, stream_non_blocking), "creating a stream");
-    return stream;
-  }
+  ucclEpStream_t stream_create() override { return create_stream(normal_priority); }
+  ucclEpStream_t service_stream_create() override { return create_stream(highest_priority); }
   void stream_destroy(ucclEpStream_t stream) override {
     const Current current = enter();
     driver_.check(api().stream_destroy(stream_of(stream)), "destroying a stream");
@@ -225,6 +221,13 @@ class GpuDevice : public Device {
     }
     const LaunchConfig config{shape.grid, 1, 1, shape.block, 1, 1, shared, stream, &early_start, 1};
     return api().launch_with(&config, function, &args, nullptr);
+  }
+
+  ucclEpStream_t create_stream(int priority) {
+    const Current current = enter();
+    Stream stream = nullptr;
+    driver_.check(api().stream_create(&stream, stream_non_blocking, priority), "creating a stream");
+    return stream;
   }
 
   ucclEpEvent_t create_event(unsigned flags) const {

@@ -9,7 +9,7 @@ class OwnStream {
  public:
   OwnStream(const Driver& driver, Context context) : driver_(driver), context_(context) {
     const Current current(driver, context);
-    driver.check(driver.api().stream_create(&stream_, stream_non_blocking), "creating a stream");
+    driver.check(driver.api().stream_create(&stream_, stream_non_blocking, normal_priority), "creating a stream");
   }
   ~OwnStream() {
     undo(driver_, context_, "destroying a stream",

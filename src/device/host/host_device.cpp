@@ -158,6 +158,7 @@ class HostDevice : public Device, public StreamCapture {
   void allow(SharedMemory&) override {}  // every lane reaches all memory of the process
 
   ucclEpStream_t stream_create() override { return streams().create_stream().get(); }
+  ucclEpStream_t service_stream_create() override { return stream_create(); }
   void stream_destroy(ucclEpStream_t stream) override { streams().destroy_stream(static_cast<Stream*>(stream)); }
   ucclEpResult_t stream_synchronize(ucclEpStream_t stream, int64_t timeout_ms) override {
     return streams().synchronize(*find(stream), timeout_ms);

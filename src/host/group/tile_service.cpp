@@ -7,7 +7,7 @@ namespace ucclep {
 
 TileService::TileService(Device& device) : device_(device) {
   try {
-    stream_ = device_.stream_create();
+    stream_ = device_.service_stream_create();
     forked_ = device_.marker_create();
     ended_ = device_.marker_create();
   } catch (...) {
