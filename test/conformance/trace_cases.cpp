@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // UCCLEP_TRACE: what the file says is what ran.
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -10,10 +11,11 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "conformance/exchange.hpp"
@@ -26,6 +28,78 @@ namespace ucclep::test {
 namespace {
 
 using nlohmann::json;
+
+struct Span {
+  int rank;
+  std::string track, name;
+  double begin, end;
+  uint64_t messages;
+};
+
+// The Trace Event format: the spans of a track begin and end in an order in which they lie within each other, times of
+// a track rise, each process and each track has a name before it is used.
+class FormatReader {
+ public:
+  std::vector<Span> read(const json& events) {
+    REQUIRE(events.is_array());
+    for (const json& event : events) {
+      INFO(event.dump());
+      const std::string phase = event.at("ph");
+      if (phase == "M") {
+        name(event);
+      } else if (phase == "B") {
+        begin(event);
+      } else {
+        REQUIRE(phase == "E");
+        end(event);
+      }
+    }
+    for (const auto& [key, track] : tracks_) CHECK(track.open.empty());
+    return std::move(spans_);
+  }
+
+ private:
+  struct Track {
+    std::string name;
+    double latest = 0;
+    std::vector<Span> open;
+  };
+
+  void name(const json& event) {
+    const int pid = event.at("pid");
+    if (event.at("name") == "process_name") processes_.insert(pid);
+    if (event.at("name") == "thread_name") tracks_[{pid, event.at("tid")}].name = event.at("args").at("name");
+  }
+  Track& at(const json& event) {
+    REQUIRE(processes_.contains(event.at("pid")));
+    Track& track = tracks_[{event.at("pid"), event.at("tid")}];
+    REQUIRE(!track.name.empty());
+    REQUIRE(event.at("ts").get<double>() >= track.latest);
+    track.latest = event.at("ts");
+    return track;
+  }
+  void begin(const json& event) {
+    Track& track = at(event);
+    const uint64_t messages = event.contains("args") ? event["args"].at("messages").get<uint64_t>() : 0;
+    track.open.push_back({event.at("pid"), track.name, event.at("name"), track.latest, 0, messages});
+  }
+  void end(const json& event) {
+    Track& track = at(event);
+    REQUIRE(!track.open.empty());
+    REQUIRE(track.open.back().name == event.at("name"));
+    track.open.back().end = track.latest;
+    spans_.push_back(track.open.back());
+    track.open.pop_back();
+  }
+
+  std::set<int> processes_;
+  std::map<std::pair<int, uint32_t>, Track> tracks_;
+  std::vector<Span> spans_;
+};
+
+std::vector<Span> spans_of(const json& events) {
+  return FormatReader().read(events);
+}
 
 // Traces everything while it lives, in processes that the case starts, too: these find the variable set.
 class Tracing {
@@ -48,12 +122,10 @@ class Tracing {
   Tracing(const Tracing&) = delete;
   Tracing& operator=(const Tracing&) = delete;
 
-  // Which lacks the last bracket, as the format allows.
-  json events() const {
+  // As any reader of the format sees them: all events of the file, after a check of their form.
+  std::vector<Span> spans() const {
     std::ifstream file(file_);
-    std::ostringstream text;
-    text << file.rdbuf() << ']';
-    return json::parse(text.str());
+    return spans_of(json::parse(file));
   }
 
  private:
@@ -61,20 +133,14 @@ class Tracing {
   std::filesystem::path directory_, file_;
 };
 
-struct Span {
-  double begin, end;
-};
-
 bool within(const Span& inner, const Span& outer) {
-  constexpr double rounding_us = 0.5;  // of a double that counts microseconds since 1970
-  return inner.begin >= outer.begin - rounding_us && inner.end <= outer.end + rounding_us;
+  return inner.begin >= outer.begin && inner.end <= outer.end;
 }
 
-std::vector<Span> spans(const json& events, int rank, const std::string& name) {
+std::vector<Span> named(const std::vector<Span>& all, int rank, const std::string& name) {
   std::vector<Span> found;
-  for (const json& event : events) {
-    if (event["ph"] != "X" || event["pid"] != rank || event["name"] != name) continue;
-    found.push_back({event["ts"], event["ts"].get<double>() + event["dur"].get<double>()});
+  for (const Span& span : all) {
+    if (span.rank == rank && span.name == name) found.push_back(span);
   }
   return found;
 }
@@ -101,22 +167,26 @@ void run_rounds(Rank& rank, const ucclEpCommConfig_t& config, const Scenario& sc
 struct Expected {
   std::vector<std::string> kinds;
   int rounds = few_rounds;
-  Span test{};
+  double begin_us = 0, end_us = 0;  // of the case
 };
 
-void check_operations(const json& events, int rank, const Expected& expected) {
+void check_operations(const std::vector<Span>& spans, int rank, const Expected& expected) {
   for (const std::string& kind : expected.kinds) {
     for (int seq = 1; seq <= expected.rounds; ++seq) {
       const std::string name = kind + " " + std::to_string(seq);
       INFO("rank " << rank << ", " << name);
-      const std::vector<Span> found = spans(events, rank, name);
+      const std::vector<Span> found = named(spans, rank, name);
       REQUIRE(found.size() == 1);
       CHECK(found[0].end > found[0].begin);
-      CHECK(within(found[0], expected.test));
+      CHECK(found[0].track == "group 0: " + kind);
+      CHECK(found[0].begin >= expected.begin_us);
+      CHECK(found[0].end <= expected.end_us);
       for (const char* step : {"slots", "headers", "rows"}) {
         INFO("step " << step);
         int inside = 0;
-        for (const Span& span : spans(events, rank, step)) inside += within(span, found[0]) ? 1 : 0;
+        for (const Span& span : named(spans, rank, step)) {
+          inside += span.track == found[0].track && within(span, found[0]) ? 1 : 0;
+        }
         CHECK(inside == 1);
       }
     }
@@ -130,13 +200,15 @@ void trace_all(const Scenario& scenario, Expected expected) {
   run_ranks(scenario.ranks, {.processes = true},
             [&](Rank& rank) { run_rounds(rank, comm_config(rank), scenario, expected.rounds); });
   constexpr double slack_us = 1000;  // between the clocks of a device and of the wall
-  expected.test = {begin - slack_us, wall_us() + slack_us};
-  const json events = tracing.events();
+  expected.begin_us = begin - slack_us;
+  expected.end_us = wall_us() + slack_us;
+  const std::vector<Span> spans = tracing.spans();
   for (int rank = 0; rank < scenario.ranks; ++rank) {
-    check_operations(events, rank, expected);
-    CHECK(spans(events, rank, "ucclEpGroupCreate").size() == 1);
+    check_operations(spans, rank, expected);
+    CHECK(named(spans, rank, "ucclEpGroupCreate").size() == 1);
+    CHECK(named(spans, rank, "ucclEpGroupCreate")[0].track == "calls");
   }
-  CHECK(spans(events, scenario.ranks, "dispatch 1").empty());
+  CHECK(named(spans, scenario.ranks, "dispatch 1").empty());
 }
 
 TEST_CASE("trace: every operation of LL of every rank is there, with its steps", "[driver][reduced]") {
@@ -161,25 +233,18 @@ TEST_CASE("trace: what went over the network to whom, and what came", "[driver][
   const Tracing tracing;
   run_ranks(4, {.processes = true},
             [&](Rank& rank) { run_rounds(rank, in_nodes_of(rank, 2), traced(Layout::ll_rank_major)); });
-  const json events = tracing.events();
+  const std::vector<Span> spans = tracing.spans();
   for (int rank = 0; rank < 4; ++rank) {
     for (int peer = 0; peer < 4; ++peer) {
       for (const char* direction : {"to", "from"}) {
         for (int seq = 1; seq <= few_rounds; ++seq) {
           INFO("rank " << rank << " " << direction << " " << peer << ", dispatch " << seq);
-          double begin = 0, end = 0;
-          int messages = 0;
-          for (const json& event : events) {
-            if (event.value("cat", "") != "group 0: " + std::string(direction) + " rank " + std::to_string(peer))
-              continue;
-            if (event["pid"] != rank || event["name"] != "dispatch " + std::to_string(seq)) continue;
-            (event["ph"] == "b" ? begin : end) = event["ts"];
-            if (event["ph"] == "b") messages += event["args"]["messages"].get<int>();
+          const std::string track = "group 0: " + std::string(direction) + " rank " + std::to_string(peer);
+          uint64_t messages = 0;
+          for (const Span& span : named(spans, rank, "dispatch " + std::to_string(seq))) {
+            if (span.track == track) messages += span.messages;
           }
-          const bool crosses = rank / 2 != peer / 2;
-          CHECK((messages > 0) == crosses);
-          CHECK((begin > 0) == crosses);
-          CHECK(end >= begin);
+          CHECK((messages > 0) == (rank / 2 != peer / 2));
         }
       }
     }
@@ -187,11 +252,11 @@ TEST_CASE("trace: what went over the network to whom, and what came", "[driver][
 }
 
 // The operations that the rank's trace has of what went to the peer.
-std::set<std::string> sent_to(const json& events, int rank, int peer, const std::string& kind) {
+std::set<std::string> sent_to(const std::vector<Span>& spans, int rank, int peer, const std::string& kind) {
   std::set<std::string> names;
-  for (const json& event : events) {
-    if (event["pid"] != rank || event.value("cat", "") != "group 0: to rank " + std::to_string(peer)) continue;
-    if (event["name"].get<std::string>().starts_with(kind)) names.insert(event["name"]);
+  for (const Span& span : spans) {
+    if (span.rank != rank || span.track != "group 0: to rank " + std::to_string(peer)) continue;
+    if (span.name.starts_with(kind)) names.insert(span.name);
   }
   return names;
 }
@@ -210,11 +275,11 @@ TEST_CASE("trace: what went over the network before ranks came back, and with on
       if (seed == 1) ok(ucclEpMaskClear(at.group, at.stream), "ucclEpMaskClear");
     }
   });
-  const json events = tracing.events();
+  const std::vector<Span> spans = tracing.spans();
   for (int rank = 0; rank < masked::ranks; ++rank) {
     for (const int peer : {rank < 2 ? 2 : 0, rank < 2 ? 3 : 1}) {
       INFO("rank " << rank << " to " << peer);
-      CHECK(sent_to(events, rank, peer, "dispatch ").size() == 2);
+      CHECK(sent_to(spans, rank, peer, "dispatch ").size() == 2);
     }
   }
 }
@@ -235,11 +300,47 @@ TEST_CASE("trace: the latest operations are kept, and a graph's are among them",
     at.stream.synchronize();
     ok(ucclEpGraphDestroy(at.comm, graph), "ucclEpGraphDestroy");
   });
-  const json events = tracing.events();
+  const std::vector<Span> spans = tracing.spans();
   for (int rank = 0; rank < 4; ++rank) {
-    CHECK(spans(events, rank, "dispatch " + std::to_string(replays)).size() == 1);
-    CHECK(spans(events, rank, "dispatch " + std::to_string(replays + 1)).empty());
+    CHECK(named(spans, rank, "dispatch " + std::to_string(replays)).size() == 1);
+    CHECK(named(spans, rank, "dispatch " + std::to_string(replays + 1)).empty());
   }
+}
+
+TEST_CASE("trace: the file is whole after an abort, with all that ended before", "[network][reduced]") {
+  const Tracing tracing;
+  const Scenario scenario = traced(Layout::ll_rank_major);
+  run_ranks(4, [&](Rank& rank) {
+    Session at(rank, in_nodes_of(rank, 2), scenario);
+    round_trip(rank, at.comm, at.handle, at.stream, scenario, 1);
+    Exchange exchange(rank, at.comm, scenario);
+    rank.board.add(0);
+    rank.board.wait(0, 4);
+    if (rank.rank != 0) static_cast<void>(exchange.try_dispatch(at.handle, at.stream));
+    ok(ucclEpCommAbort(at.comm), "ucclEpCommAbort");
+    static_cast<void>(ucclEpStreamSynchronize(at.comm, at.stream));
+  });
+  const std::vector<Span> spans = tracing.spans();
+  for (int rank = 0; rank < 4; ++rank) {
+    int combines = 0;
+    for (const Span& span : named(spans, rank, "combine 1")) combines += span.track == "group 0: combine" ? 1 : 0;
+    CHECK(combines == 1);
+  }
+}
+
+TEST_CASE("trace: the file is whole after a rank was killed, and ranks of a later job continue it", "[killed]") {
+  const Tracing tracing;
+  const Scenario scenario = traced(Layout::ht_flat);
+  run_ranks(4, {.processes = true, .killed = {3}}, [&](Rank& rank) {
+    Comm comm(rank, comm_config(rank));
+    rank.board.add(0);
+    if (rank.rank != 3) return;
+    rank.board.wait(0, 4);
+    raise(SIGKILL);
+  });
+  if (!is_rank_process()) CHECK(named(tracing.spans(), 0, "dispatch 1").empty());
+  run_ranks(4, {.processes = true}, [&](Rank& rank) { run_rounds(rank, comm_config(rank), scenario); });
+  CHECK(named(tracing.spans(), 3, "dispatch 1").size() == 1);
 }
 
 TEST_CASE("trace: a file that cannot be opened is named, a full disk costs the trace and nothing else", "[reduced]") {

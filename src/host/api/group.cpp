@@ -192,7 +192,7 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     if (group->config.enable_mask != 0) group->mask_words = make_mask_words(*comm.device);
     const size_t bytes = WorkspaceLayout::of(group->shape()).bytes;
     group->workspace = Workspace(*comm.device, group->config, bytes, workspace_image(*group), deadline);
-    if (comm.trace) group->trace = std::make_unique<GroupTrace>(*comm.trace, *comm.device, group->shape());
+    if (comm.trace) group->trace = std::make_unique<GroupTrace>(*comm.trace, *comm.device);
     fill_device(*group);
   });
   resources.settle(*comm.bootstrap, deadline);
