@@ -78,4 +78,20 @@ uint64_t CommandRings::stalls() const {
   return sum;
 }
 
+// The head is in the device's memory: what lies behind a reader's position is counted up to the first empty slot.
+uint64_t CommandRings::waiting() const {
+  const uint64_t capacity = uint64_t{1} << fifo_.capacity_log2;
+  uint64_t sum = 0;
+  for (uint32_t ring = 0; ring < count(); ++ring) {
+    const RingMemory of_ring = memory(ring);
+    const uint64_t first = std::atomic_ref(*of_ring.position).load(std::memory_order_relaxed);
+    for (uint64_t i = 0; i < capacity; ++i, ++sum) {
+      const uint64_t half =
+          std::atomic_ref(of_ring.slots[(first + i) & (capacity - 1)].value).load(std::memory_order_relaxed);
+      if ((half ^ lap_parity(first + i, fifo_.capacity_log2)) >> command_field::parity_shift != 0) break;
+    }
+  }
+  return sum;
+}
+
 }  // namespace ucclep::proxy

@@ -29,6 +29,8 @@ class CommandRings {
   uint32_t count() const { return (1u << fifo_.bulk_log2) + (1u << fifo_.control_log2); }
   RingMemory memory(uint32_t ring) const;  // for its one reader
   uint64_t stalls() const;                 // pushes that had to wait for a reader
+  // Commands in all rings that no reader has reported as released. Any thread, while readers and kernels go on.
+  uint64_t waiting() const;
 
  private:
   struct Free {

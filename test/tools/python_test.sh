@@ -8,4 +8,4 @@ cd "$1"
 /usr/bin/python3 -c 'import numpy, pytest' 2>/dev/null || exit 77
 tests=bindings/python/tests
 UCCLEP_LIBRARY=$library PYTHONPATH=bindings/python PYTHONDONTWRITEBYTECODE=1 timeout 250 /usr/bin/python3 -m pytest -q -p no:cacheprovider --tier=test \
-  $tests/test_abi.py $tests/test_tensor.py $tests/test_communicator.py $tests/test_operations.py </dev/null
+  $tests/test_abi.py $tests/test_tensor.py $tests/test_communicator.py $tests/test_operations.py $tests/test_top.py </dev/null

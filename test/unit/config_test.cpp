@@ -38,6 +38,7 @@ TEST_CASE("every variable of the environment reaches the configuration") {
                            {"UCCLEP_WINDOW_BYTES", "536870912"},
                            {"UCCLEP_TOPO_FILE", "topo.json"},
                            {"UCCLEP_NETWORK_MEMORY", "device"},
+                           {"UCCLEP_STATS_DIR", "/run/stats"},
                            {"UCCLEP_TRACE", "trace.%r.json"},
                            {"UCCLEP_LL_COPIES", "node"}});
   Config config = Config::from_environment();
@@ -50,6 +51,7 @@ TEST_CASE("every variable of the environment reaches the configuration") {
   CHECK(config.window_bytes == 536870912);
   CHECK(config.topo_file == "topo.json");
   CHECK(config.network_memory == Config::NetworkMemory::device);
+  CHECK(config.stats_dir == "/run/stats");
   CHECK(config.trace_file == "trace.%r.json");
   CHECK(config.ll_copies == LlCopies::node);
 }

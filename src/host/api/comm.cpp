@@ -10,6 +10,7 @@
 #include "bootstrap/agreement.hpp"
 #include "host/api/group.hpp"
 #include "host/api/process_end.hpp"
+#include "host/api/stats_file.hpp"
 #include "host/boundary/guard.hpp"
 #include "host/boundary/structs.hpp"
 #include "host/boundary/text_out.hpp"
@@ -118,6 +119,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
     if (!comm->config.trace_file.empty()) {
       comm->trace = std::make_unique<Trace>(comm->config.trace_file, comm->rank(), *comm->device, deadline);
     }
+    if (!comm->config.stats_dir.empty()) comm->stats = std::make_unique<StatsFile>(comm->config.stats_dir);
     comm->windows = std::make_unique<WindowTable>(*comm->device, static_cast<uint32_t>(comm->nranks()));
     facts = facts_of_this_rank(comm->config, asked, comm->device->traits());
   });
@@ -141,6 +143,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   watch_process_end();
   keep_errors_of(comm.get());
   comm->enlist(ObjectKind::comm, comm.get());
+  if (comm->stats) comm->stats->start(*comm);
   log::info("comm", "rank {} of {} on {}, timeout {} ms", comm->rank(), comm->nranks(), comm->traits.name,
             comm->timeout_ms());
   log::info("topology", "{}", place_text(comm->topology.ranks, comm->topology.plan, comm->rank()));
@@ -175,6 +178,7 @@ void free_streams_and_windows(ucclEpComm& comm) {
 void destroy(ucclEpComm* comm) {
   const Deadline deadline = comm->deadline();
   Teardown teardown(*comm, "ucclEpCommDestroy", deadline);
+  comm->stats.reset();
   while (!comm->groups.empty()) destroy_group(comm->groups.back(), teardown);
   comm->network.reset();
   drain_streams(*comm, comm->faults->fatal() ? deadline.with_grace() : deadline);

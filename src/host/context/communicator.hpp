@@ -21,6 +21,7 @@
 
 namespace ucclep {
 class CommNetwork;
+class StatsFile;
 class WindowTable;
 }  // namespace ucclep
 
@@ -46,11 +47,12 @@ struct ucclEpComm : ucclep::LiveObject {
   std::unique_ptr<ucclep::FaultLog> faults;
   std::unique_ptr<ucclep::Trace> trace;          // UCCLEP_TRACE
   std::unique_ptr<ucclep::CommNetwork> network;  // where not all ranks are in one domain
+  std::unique_ptr<ucclep::StatsFile> stats;      // UCCLEP_STATS_DIR
 
   // Made from this communicator, destroyed with it.
   std::vector<ucclEpGroup_t> groups;
-  std::mutex groups_mutex;  // of who changes `groups`, and of other threads that read it
-  bool stopped = false;     // kernels were notified that everything is over; under groups_mutex
+  mutable std::mutex groups_mutex;  // of who changes `groups`, and of other threads that read it
+  bool stopped = false;             // kernels were notified that everything is over; under groups_mutex
   bool in_use = false;      // something did not end in time: what the device may still use is not freed any more
   std::vector<void*> kept;  // groups and windows that are gone, but for their memory
   std::unique_ptr<ucclep::WindowTable> windows;

@@ -54,6 +54,7 @@ Config Config::from_environment() {
                                             {"device", static_cast<int>(Config::NetworkMemory::device)},
                                             {"host", static_cast<int>(Config::NetworkMemory::host)}})
           .value_or(static_cast<int>(Config::NetworkMemory::automatic)));
+  config.stats_dir = env::text("UCCLEP_STATS_DIR").value_or("");
   config.trace_file = env::text("UCCLEP_TRACE").value_or("");
   if (const auto copies = env::choice("UCCLEP_LL_COPIES", {{"auto", static_cast<int>(LlCopies::automatic)},
                                                            {"rank", static_cast<int>(LlCopies::rank)},

@@ -20,6 +20,7 @@ struct Config {
   std::optional<int64_t> window_bytes;       // UCCLEP_WINDOW_BYTES, of each group
   std::string topo_file;                     // UCCLEP_TOPO_FILE; empty: discover
   std::string trace_file;                    // UCCLEP_TRACE, a pattern with %r and %p; empty: no trace
+  std::string stats_dir;                     // UCCLEP_STATS_DIR; empty: no statistics for ucclep.top
   LlCopies ll_copies = LlCopies::automatic;  // UCCLEP_LL_COPIES=auto|rank|node
   enum class NetworkMemory { automatic, device, host };
   NetworkMemory network_memory = NetworkMemory::automatic;  // UCCLEP_NETWORK_MEMORY=auto|device|host

@@ -68,7 +68,7 @@ struct ucclEpGroup : ucclep::LiveObject {
     uint64_t number;
     bool held;
   };
-  uint64_t called[ucclep::num_kinds] = {};
+  uint64_t called[ucclep::num_kinds] = {};  // other threads may read them, relaxed
   std::vector<PendingOperation> pending_operations;
   uint64_t serial = 0;  // no other group of the process has it
 

@@ -3,6 +3,7 @@
 #include "host/group/phases.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/error.hpp"
 #include "host/boundary/guard.hpp"
@@ -221,7 +222,8 @@ const Kernel& repair_of(const ucclEpHandle& handle, Kind kind) {
 }
 
 void note_operation(ucclEpHandle& handle, Kind kind) {
-  handle.group->called[static_cast<uint32_t>(kind)] += handle.device.rounds;
+  uint64_t& called = handle.group->called[static_cast<uint32_t>(kind)];
+  std::atomic_ref(called).store(called + handle.device.rounds, std::memory_order_relaxed);
 }
 
 void keep_receive_phase(ucclEpHandle& handle, Kind kind, PendingReceive::Launch launch, ucclEpStream_t stream,

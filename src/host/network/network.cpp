@@ -185,6 +185,13 @@ ucclEpStats_t CommNetwork::statistics() const {
   return sum;
 }
 
+NetworkDepths CommNetwork::depths() const {
+  const std::lock_guard lock(mutex_);
+  NetworkDepths sum;
+  for (const GroupNetwork* group : groups_) group->add_to(sum);
+  return sum;
+}
+
 void CommNetwork::check_window(const SharedMemory& memory) const {
   try {
     nic_region(*comm_.device, memory_, memory);
@@ -374,6 +381,11 @@ void GroupNetwork::add_to(ucclEpStats_t& sum) const {
   part.nic_stalls = counts.nic_stalls;
   part.reorder_depth_max = counts.deepest;
   add(sum, part);
+}
+
+void GroupNetwork::add_to(NetworkDepths& sum) const {
+  sum.commands_waiting += rings_.waiting();
+  sum.in_flight_max = std::max(sum.in_flight_max, proxies_->statistics().max_in_flight);
 }
 
 NodeShape node_shape(const std::vector<int>& sizes, bool apart) {

@@ -23,6 +23,12 @@ namespace ucclep {
 
 class GroupNetwork;
 
+// How much is under way.
+struct NetworkDepths {
+  uint64_t commands_waiting = 0;  // now, in command rings
+  uint64_t in_flight_max = 0;     // data messages to one peer, so far
+};
+
 // From any thread: what ends the communicator, on all ranks.
 void raise_network_fault(ucclEpComm& comm, const proxy::Fault& fault);
 
@@ -46,6 +52,7 @@ class CommNetwork {
   void remove_window(uint32_t id);
   // Any thread: of all groups, those that are gone included.
   ucclEpStats_t statistics() const;
+  NetworkDepths depths() const;  // any thread: of the groups that there are
 
  private:
   friend class GroupNetwork;
@@ -99,6 +106,7 @@ class GroupNetwork {
 
   const NetworkView& view() const { return view_; }
   void add_to(ucclEpStats_t& sum) const;
+  void add_to(NetworkDepths& sum) const;
 
  private:
   struct FreeHost {
