@@ -225,9 +225,16 @@ TEST_CASE("LL with more experts and tokens than a block's tables hold", "[proces
 // headers. (Of more tokens than a word has bits: ../device/header_rows_test.cpp, and on GPUs.)
 TEST_CASE("LL rows that are found by headers", "[process][reduced][modes]") {
   for (const Layout layout : {Layout::ll_expert_major, Layout::ll_rank_major}) {
-    Scenario scenario{.layout = layout, .ranks = 3, .experts = 6, .top_k = 2, .max_tokens = 7, .hidden = 16};
-    scenario.tokens = {7, 5, 6};
-    run(scenario);
+    for (const std::vector<int64_t>& tokens : {std::vector<int64_t>{7, 5, 6}, {1, 5, 0}}) {
+      Scenario scenario{.layout = layout, .ranks = 3, .experts = 6, .top_k = 2, .max_tokens = 7, .hidden = 16};
+      scenario.tokens = tokens;
+      run(scenario);
+      scenario.hidden = 128;
+      scenario.scales = Scales{};
+      scenario.quant = UCCLEP_QUANT_FP8_128;
+      scenario.carried = true;
+      run(scenario);
+    }
   }
 }
 
@@ -251,27 +258,6 @@ TEST_CASE("LL combine of a small batch, and of more from peers", "[process][redu
            .dtype = dtype,
            .combine_dtype = dtype,
            .biases = 2});
-    }
-  }
-}
-
-// A rank with so few tokens tells what they chose (ll/dispatch_small.hpp); of peers that have more it knows where rows
-// stay by their metas, as these do of all.
-TEST_CASE("LL dispatch of a small batch, and of more from peers", "[process][reduced][modes]") {
-  for (const std::vector<int64_t>& tokens :
-       std::vector<std::vector<int64_t>>{{2, 2}, {1, 6}, {0, 2}, {1, 1, 1}, {1, 5, 0}}) {
-    for (const bool quantised : {false, true}) {
-      Scenario scenario{.layout = Layout::ll_expert_major, .experts = 12, .top_k = 3, .hidden = quantised ? 128 : 8};
-      scenario.ranks = static_cast<int>(tokens.size());
-      scenario.max_tokens = static_cast<int>(*std::ranges::max_element(tokens));
-      scenario.tokens = tokens;
-      scenario.rule = uniform(30);
-      scenario.carried = quantised;
-      if (quantised) {
-        scenario.scales = Scales{};
-        scenario.quant = UCCLEP_QUANT_FP8_128;
-      }
-      run(scenario);
     }
   }
 }

@@ -6,7 +6,6 @@
 #include "ucclep/device/ht/nodes/network.hpp"
 #include "ucclep/device/ll/combine_small.hpp"
 #include "ucclep/device/ll/combine_tiles.hpp"
-#include "ucclep/device/ll/dispatch_small.hpp"
 #include "ucclep/device/ll/network.hpp"
 #include "ucclep/device/ll/tiles.hpp"
 #include "ucclep/device/protocol/routing_counts.hpp"

@@ -20,7 +20,7 @@ LaunchPlan plan_of(const DispatchCall& call) {
                    call.in_lines() ? Moves::lines : Moves::bulk);
 }
 
-OperationKernels kernels_of(const DispatchCall& call, bool small) {
+OperationKernels kernels_of(const DispatchCall& call) {
   using namespace kernels;
   const auto pick = [&](const ByQuant& family) -> const Kernel& { return family.of(call.quantised()); };
   const bool networked = call.shape().networked != 0;
@@ -32,17 +32,15 @@ OperationKernels kernels_of(const DispatchCall& call, bool small) {
             pick(tiles ? ht_complete_tiles_network : ht_complete_dispatch_network)};
   }
   if (networked) return {pick(ll_dispatch_network), pick(ll_send_dispatch_network), ll_complete_dispatch_network};
-  const ByQuant& whole = small                      ? ll_dispatch_small
-                         : !call.in_lines()         ? ll_dispatch
+  const ByQuant& whole = !call.in_lines()           ? ll_dispatch
                          : call.shape().masked != 0 ? ll_dispatch_lines_masked
                                                     : ll_dispatch_lines;
   return {pick(whole), pick(ll_send_dispatch), pick(tiles ? ll_complete_tiles : ll_complete_dispatch)};
 }
 
 template <class Args>
-void launch_call(const DispatchCall& call, const LaunchPlan& plan, const Args& args, ucclEpStream_t stream,
-                 bool small = false) {
-  launch_operation(call.handle, Kind::dispatch, call.schedule, kernels_of(call, small), plan.shape, args, stream);
+void launch_call(const DispatchCall& call, const LaunchPlan& plan, const Args& args, ucclEpStream_t stream) {
+  launch_operation(call.handle, Kind::dispatch, call.schedule, kernels_of(call), plan.shape, args, stream);
 }
 
 LlDispatchArgs ll_arguments(const DispatchCall& call, const LaunchPlan& plan) {
@@ -64,10 +62,8 @@ LlDispatchArgs ll_arguments(const DispatchCall& call, const LaunchPlan& plan) {
 }
 
 void launch_ll(const DispatchCall& call, const LaunchPlan& plan, ucclEpStream_t stream) {
-  const LlDispatchArgs args = ll_arguments(call, plan);
   announce_total(call.counters);
-  const uint32_t warps = plan.shape.block / call.handle.group->comm->traits.wave;
-  launch_call(call, plan, args, stream, call.in_lines() && is_small_batch(args, plan.shape.grid, warps));
+  launch_call(call, plan, ll_arguments(call, plan), stream);
 }
 
 // HT FLAT: peers may write rows into the output themselves, if they reach all that a row consists of. A phase exposes

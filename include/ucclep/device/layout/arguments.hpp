@@ -41,14 +41,8 @@ struct WaveRange {
 struct BlockTableLayout {
   uint32_t facts;           // HeaderFacts [R]; before them the token sets
   uint32_t present;         // u64 [R][B / 64 rounded up], where rows are found by headers
-  uint32_t topk, has_topk;  // u16 [R][max_topk_ids]; u32 [R]: from sources that send top-k ids
   uint32_t tokens, bases;   // u16 [R][B rounded up]; u32 [E]. Without a table the next one begins at the same place
   uint32_t scratch, bytes;  // u32 [max_warps]
-  uint32_t topk_shift;      // ids of a token begin at a multiple of this power of two, so that a wave has them all
-
-  UCCLEP_HD constexpr bool fits_small_batch(uint32_t token_count) const {
-    return token_count <= max_topk_tokens && token_count << topk_shift <= max_topk_ids;
-  }
 
   static constexpr uint32_t fact_bytes = 12;
   static constexpr uint32_t max_warps = HandleLayout::max_warps;  // of a block, on any device
@@ -60,13 +54,10 @@ struct BlockTableLayout {
     BlockTableLayout at{};
     at.facts = static_cast<uint32_t>(TokenSetShape::of(shape).bytes(shape));
     at.present = at.facts + static_cast<uint32_t>(round_up(fact_bytes * shape.ranks, 16));
-    at.topk = at.present + (shape.rows_by_headers() ? static_cast<uint32_t>(round_up(tokens / 8, 16)) : 0);
-    at.has_topk = at.topk + (shape.sends_topk() ? 2 * max_topk_ids * shape.ranks : 0);
-    at.tokens = at.has_topk + (shape.sends_topk() ? static_cast<uint32_t>(round_up(4 * shape.ranks, 16)) : 0);
+    at.tokens = at.present + (shape.rows_by_headers() ? static_cast<uint32_t>(round_up(tokens / 8, 16)) : 0);
     at.bases = at.tokens + (tokens <= max_tokens ? 2 * static_cast<uint32_t>(tokens) : 0);
     at.scratch = at.bases + (shape.experts <= max_bases ? static_cast<uint32_t>(round_up(4 * shape.experts, 16)) : 0);
     at.bytes = at.scratch + 4 * max_warps;
-    while (1u << at.topk_shift < shape.top_k) ++at.topk_shift;
     return at;
   }
 };
@@ -85,16 +76,6 @@ struct LlDispatchArgs {
   bool device_initiated;  // of a receive phase: the send phase was a user's kernel
   WaveRange waves;        // of a receive phase; a send phase sends all
 };
-
-// May an LL dispatch go by ll/dispatch_small.hpp? It gains where there is a warp for each batch that may come, should
-// the peers have as many tokens as this rank. Peers need not decide alike.
-UCCLEP_HD constexpr bool is_small_batch(const LlDispatchArgs& args, uint32_t blocks, uint32_t warps) {
-  const GroupShape& shape = args.group.shape;
-  const WireShape& wire = args.output.wire;
-  const uint64_t parts = uint64_t{shape.ranks} * args.routing.tokens * (wire.batches + 1);
-  return shape.sends_topk() && args.tables.fits_small_batch(args.routing.tokens) && args.output.zones == Zones::slabs &&
-         (wire.scale_count == 0 || wire.batch_scale_bytes != 0) && 2 * parts <= uint64_t{blocks} * warps;
-}
 
 // Which launches a receive phase of tiles has: `whole` is both of the others.
 // receives: of a dispatch in phases, beside what else the group does. It touches no word of the group.

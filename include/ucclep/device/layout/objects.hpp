@@ -190,7 +190,7 @@ struct HandleView {
 struct NetworkView;  // layout/network_view.hpp
 struct GroupMasks;   // layout/masks.hpp
 
-inline constexpr unsigned device_abi = 36;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 37;  // changes with any of the structs below
 
 }  // namespace ucclep
 

@@ -84,7 +84,7 @@ constexpr uint32_t line_batch_bytes = 960;
 // scales.
 constexpr uint32_t line_batch_quantised = 896;
 
-// LL rows are found by headers in groups that are no larger, and a small batch has no more ids and tokens.
+// LL rows are found by headers in groups that are no larger.
 constexpr uint32_t max_header_ranks = 8, max_header_tokens = 64 * 32, max_header_experts = 2048;
 // Waves of a handle: local expert l is in wave l * waves / L of its rank.
 constexpr uint32_t max_waves = 32;
@@ -94,7 +94,6 @@ UCCLEP_HD constexpr uint32_t wave_of(uint32_t local_expert, uint32_t waves, uint
 UCCLEP_HD constexpr uint32_t first_of_wave(uint32_t wave, uint32_t waves, uint32_t local_experts) {
   return (wave * local_experts + waves - 1) / waves;
 }
-constexpr uint32_t max_topk_ids = 64, max_topk_tokens = 32;
 
 // Rows that a rank can receive: they have numbers below it. What an HT Update counts beyond is dropped.
 constexpr uint32_t max_rows = 0xffffffffu;
@@ -131,12 +130,10 @@ struct GroupShape {
   UCCLEP_HD constexpr uint32_t slot_of(uint64_t seq) const { return static_cast<uint32_t>(seq) & (in_flight - 1); }
   UCCLEP_HD constexpr uint32_t line_payload() const { return line_bytes - 8; }
   UCCLEP_HD constexpr bool lines_only() const { return ll_bulk_tokens == 0; }  // rows of LL
-  // Where these come from few ranks, a warp finds its row in its source's header (ll/headers.hpp), which carries the
-  // top-k ids of a small batch (ll/topk_header.hpp).
+  // Where these come from few ranks, a warp finds its row in its source's header (ll/headers.hpp).
   UCCLEP_HD constexpr bool rows_by_headers() const {
     return lines_only() && ranks <= max_header_ranks && ll_tokens <= max_header_tokens && experts <= max_header_experts;
   }
-  UCCLEP_HD constexpr bool sends_topk() const { return rows_by_headers() && masked == 0; }
 };
 
 // Rounds of an operation of HT in which no rank has more tokens; one at least.
@@ -241,7 +238,6 @@ struct HeaderLayout {
   static constexpr uint32_t settings_low = 0, settings_high = 1;
   static constexpr uint32_t rows = 2;    // rows for the receiver | form of the rows << 32
   static constexpr uint32_t tokens = 3;  // T of the sender | rows that it has for the receiver to relay (LL) << 32
-  static constexpr uint64_t has_topk = uint64_t{1} << 63;  // there, within a domain: top-k ids follow
   // There, within a domain: a user's kernel has sent an index of its rows (user/routing.hpp).
   static constexpr uint64_t has_index = uint64_t{1} << 62;
   static constexpr uint32_t counts = 4;  // two u32 per packet: the sender's rows for each local expert of the receiver
@@ -263,12 +259,9 @@ struct HeaderLayout {
   static UCCLEP_HD constexpr uint32_t places(uint32_t local_experts, uint32_t tokens) {
     return present(local_experts) + present_packets(tokens);
   }
-  // In a domain, of a small batch: its top-k ids (ll/topk_header.hpp), four ids a packet.
-  static constexpr uint32_t topk_packets = max_topk_ids / 4;
-  static UCCLEP_HD constexpr uint32_t topk(const GroupShape& s) { return places(s.local_experts(), s.ll_tokens); }
   static UCCLEP_HD constexpr uint32_t max_packets(const GroupShape& s) {
     const uint32_t by_row = s.networked != 0 ? s.ll_tokens * place_packets(s.top_k) : 0;  // no fewer than weights take
-    const uint32_t most = topk(s) + (s.sends_topk() ? topk_packets : by_row);
+    const uint32_t most = places(s.local_experts(), s.ll_tokens) + by_row;
     const uint32_t least = present(s.local_experts()) + wave_packets(max_waves);
     return most > least ? most : least;
   }

@@ -251,7 +251,7 @@ UCCLEP_FN bool receive_by_headers(const Op& op, const LlDispatchArgs& args, cons
   const PartsByToken work = PartsByToken::of(parts_here<Row, Forms>(args, job), args, job.warps());
   const HeaderTable::Reading reading{counts, counts || args.output.zones == Zones::slabs};
   const HeaderResult ready =
-      BlockTables::headers_of(stage, args).receive<false>(op, args.settings, reading, args.counters.wait_ns);
+      BlockTables::headers_of(stage, args).receive(op, args.settings, reading, args.counters.wait_ns);
   if (ready == HeaderResult::lost) return false;
   const LlDispatchArgs& now = reload(args);
   const Op same = op.with(now.group);

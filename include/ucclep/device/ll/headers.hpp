@@ -13,7 +13,6 @@
 #include "ucclep/device/layout/trace.hpp"
 #include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
-#include "ucclep/device/ll/topk_header.hpp"
 #include "ucclep/device/protocol/exchange.hpp"
 #include "ucclep/device/protocol/header.hpp"
 #include "ucclep/device/protocol/operation.hpp"
@@ -39,35 +38,22 @@ struct HeaderTable {
     return counts() + source * shape.local_experts();
   }
 
-  // The top-k ids of a source's tokens, where has_topk says that it has sent them.
-  UCCLEP_FN uint16_t* topk_of(uint32_t source) const {
-    return reinterpret_cast<uint16_t*>(base + at.topk) + source * max_topk_ids;
-  }
-  UCCLEP_FN uint32_t& has_topk(uint32_t source) const {
-    return reinterpret_cast<uint32_t*>(base + at.has_topk)[source];
-  }
-
   // Why the headers are read: to receive rows, or to count them, also those that the repair has written. counts: those
   // of experts are wanted.
   struct Reading {
     bool counting, counts;
   };
 
-  // Block verb: waits for everybody's header, whole, or with by_topk up to the top-k ids, if they follow. wait_ns: of
-  // the block that counts. ok: so far, of every thread.
-  template <bool by_topk>
-  UCCLEP_FN HeaderResult receive(const Op& op, const Settings& settings, const Reading& reading, const View& wait_ns,
-                                 bool ok = true) const {
+  // Block verb: waits for everybody's header, whole. wait_ns: of the block that counts.
+  UCCLEP_FN HeaderResult receive(const Op& op, const Settings& settings, const Reading& reading,
+                                 const View& wait_ns) const {
+    bool ok = true;
     for (uint32_t i = warp_id(); i < op.ranks() && ok; i += block::warps()) {
       const uint32_t source = op.rotated(i);
       const bool timed = reading.counting && wait_ns.data;
       const uint64_t start = timed ? clock_ns() : 0;
       const Op same = op.with(reload(op.group));
-      if constexpr (by_topk) {
-        ok = receive_topk_from(same, settings, source, reading);
-      } else {
-        ok = receive_from(same, settings, source, reading);
-      }
+      ok = receive_from(same, settings, source, reading);
       if (timed && lane_id() == 0) {
         *reinterpret_cast<int64_t*>(wait_ns.at(0, 0, source)) += static_cast<int64_t>(clock_ns() - start);
       }
@@ -107,45 +93,6 @@ struct HeaderTable {
     const bool blank = is_blank(op.group, op.seq, source);
     if (lane_id() == 0) facts(source) = blank && !reading.counting ? blanked(said) : said;
     return result == HeaderResult::differs || receive_rest(op, source, blank ? 0 : said.tokens, reading.counts);
-  }
-
-  // Warp verb: the same where a source may send the top-k ids of its tokens; in a group without masks.
-  UCCLEP_FN bool receive_topk_from(const Op& op, const Settings& settings, uint32_t source,
-                                   const Reading& reading) const {
-    const uint32_t local = op.group.shape.local_experts();
-    for (uint32_t l = lane_id(); l < local && reading.counts; l += wave_size) counts_of(op.group.shape, source)[l] = 0;
-    sync_warp();  // other lanes write or add to them
-    uint64_t value = 0;
-    if (!receive_topk(op, source, value)) return false;
-    HeaderFacts said{};
-    const HeaderResult result = check_header(op, source, settings, value, said);
-    if (result == HeaderResult::lost) return false;
-    const bool differs = result == HeaderResult::differs;
-    if (differs) said.form = refused;
-    const bool follows = (broadcast(value, HeaderLayout::tokens) & HeaderLayout::has_topk) != 0;
-    if (lane_id() == 0) {
-      facts(source) = said;
-      has_topk(source) = follows ? 1 : 0;
-    }
-    if (differs) return true;
-    if (!follows) return receive_rest(op, source, said.tokens, reading.counts);
-    keep_topk(op, source, value, reading.counts);
-    return true;
-  }
-  // Warp verb: what came of those, lane i's packet.
-  UCCLEP_FN void keep_topk(const Op& op, uint32_t source, uint64_t value, bool counts) const {
-    const uint32_t i = lane_id(), packet = i - HeaderLayout::counts - 1;
-    if (i == HeaderLayout::counts) *present_of(op.group.shape, source) = value;
-    if (packet >= HeaderLayout::topk_packets) return;
-    reinterpret_cast<uint64_t*>(topk_of(source))[packet] = value;
-    UCCLEP_UNROLL
-    for (uint32_t j = 0; j < 4; ++j) {
-      const uint32_t expert = static_cast<uint32_t>(value >> 16 * j) & 0xffff;
-      const uint32_t local = expert - op.me() * op.group.shape.local_experts();
-      if (counts && is_of(op.group.shape, op.me(), expert)) {
-        fetch_add_relaxed<Scope::gpu>(counts_of(op.group.shape, source) + local, 1u);
-      }
-    }
   }
 
   // Warp verb: the counts, and behind them which tokens come, a few packets of a lane at a time.
