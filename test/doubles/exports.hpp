@@ -72,7 +72,8 @@ Export<decltype(Table::unmap)> unmap asm(VENDOR("cuMemUnmap", "hipMemUnmap"));
 Export<decltype(Table::set_access)> set_access asm(VENDOR("cuMemSetAccess", "hipMemSetAccess"));
 Export<decltype(Table::get_access)> get_access asm(VENDOR("cuMemGetAccess", "hipMemGetAccess"));
 
-Export<decltype(Table::stream_create)> stream_create asm(VENDOR("cuStreamCreateWithPriority", "hipStreamCreateWithPriority"));
+Export<decltype(Table::stream_create)> stream_create asm(VENDOR("cuStreamCreateWithPriority",
+                                                                "hipStreamCreateWithPriority"));
 Export<decltype(Table::stream_destroy)> stream_destroy asm(VENDOR("cuStreamDestroy_v2", "hipStreamDestroy"));
 Export<decltype(Table::stream_query)> stream_query asm(VENDOR("cuStreamQuery", "hipStreamQuery"));
 Export<decltype(Table::stream_wait_event)> stream_wait_event asm(VENDOR("cuStreamWaitEvent", "hipStreamWaitEvent"));
