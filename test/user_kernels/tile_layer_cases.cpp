@@ -25,7 +25,7 @@ struct TileLayer {
     experts.check_handed(rank, TileWords(at.comm, at.handle, exchange.scenario()), args.take.parts * args.rounds);
     exchange.take_places(at.handle);
     exchange.check_dispatch();
-    exchange.check_combine();
+    if (args.take.shapes.back.hidden != 0) exchange.check_combine();
   }
 };
 
@@ -112,6 +112,15 @@ TEST_CASE("tile layers: parts of tiles that are done in layers one after the oth
       args.take.parts = 3;
     });
     run_layers(tile_scenario(hidden, 16), [](TileLayerArgs& args) { args.rounds = 3; });
+  }
+}
+
+TEST_CASE("tile layers: nothing goes back, in layers one after the other", "[tiles][reduced][process]") {
+  for (const int64_t hidden : {64, 1024}) {
+    run_layers(tile_scenario(hidden, 16), [](TileLayerArgs& args) {
+      args.take.shapes.back.hidden = 0;
+      args.rounds = 5;
+    });
   }
 }
 

@@ -486,10 +486,13 @@ UCCLEP_FN bool results(Coop, const OpenTiles& open, const CombineRows& out, uint
                               });
 }
 
-// Block verb of every block: both operations have ended here, and the next begin() may follow.
+// Block verb of every block: both operations have ended here, and the next begin() may follow. A combine ends when all
+// blocks have closed it; a dispatch alone while blocks still ask for tiles.
 UCCLEP_FN bool await_end(block scope, const OpenTiles& open) {
-  const bool dispatched = ucclep::await_end(scope, open.back.dispatch, Kind::dispatch);
-  return dispatched && (open.shapes.back.hidden == 0 || ucclep::await_end(scope, open.back, Kind::combine));
+  if (!ucclep::await_end(scope, open.back.dispatch, Kind::dispatch)) return false;
+  if (open.shapes.back.hidden != 0) return ucclep::await_end(scope, open.back, Kind::combine);
+  const Op op = open.dispatch_op();
+  return sync_grid(op, op.group.abort_word);
 }
 
 }  // namespace tiles

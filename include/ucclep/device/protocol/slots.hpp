@@ -39,15 +39,23 @@ UCCLEP_FN uint64_t ended_word(const ucclEpDeviceGroup& group, Kind kind) {
 UCCLEP_FN uint64_t last_ended(const ucclEpDeviceGroup& group, Kind kind) {
   return EndedWord::seq(ended_word(group, kind));
 }
+// release: blocks of the same launch may wait for the word (await_end).
+template <bool release = false>
 UCCLEP_FN void set_ended(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq) {
-  store_relaxed<Scope::gpu>(&group.state->ended[static_cast<uint32_t>(kind)], EndedWord::of(seq));
+  uint64_t* const ended = &group.state->ended[static_cast<uint32_t>(kind)];
+  if constexpr (release) {
+    store_release<Scope::gpu>(ended, EndedWord::of(seq));
+  } else {
+    store_relaxed<Scope::gpu>(ended, EndedWord::of(seq));
+  }
 }
 // The same of an operation, whose last number it is.
+template <bool release = false>
 UCCLEP_FN void end_at(const ucclEpDeviceGroup& group, Kind kind, uint64_t seq) {
   uint64_t* const skipped = &group.state->skipped[static_cast<uint32_t>(kind)];
   const uint64_t more = seq - last_ended(group, kind) - 1;
   if (more != 0) store_relaxed<Scope::gpu>(skipped, load_relaxed<Scope::gpu>(skipped) + more);
-  set_ended(group, kind, seq);
+  set_ended<release>(group, kind, seq);
 }
 
 // What every block asks for first, all at once: one latency of the memory, not three. Words never go back, so what was

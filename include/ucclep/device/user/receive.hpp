@@ -232,8 +232,7 @@ UCCLEP_FN bool end_received(const DeviceOperation& open, const Op& op) {
   const bool networked = op.networked();
   if (!all_sent(open, op) || (networked && !network::all_in_alone(op))) return false;
   mark(op, Mark::end);
-  fence_acq_rel<Scope::gpu>();  // for await_end
-  end_at(op.group, op.kind, op.seq);
+  end_at<true>(op.group, op.kind, op.seq);
   return !networked || network::send_consumed_alone(op);
 }
 
