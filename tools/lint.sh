@@ -54,6 +54,9 @@ no_abort() {  # a member of such a name is fine: it is declared after "void" and
 links() {  # of the pages, within the project
   tools/check_links.py ./*.md docs/*.md perf/README.md
 }
+prose() {  # of the pages and headers that have been rewritten: none of the habits that make a sentence hard to read
+  tools/check_prose.py
+}
 includes() {  # floors of folders, knots of modules, depth, and headers that include what they use
   tools/check_includes.py
 }
@@ -95,7 +98,7 @@ tidy_files() {  # pattern of paths, checks that are left out...
 checks=("$@")
 if [ ${#checks[@]} -eq 0 ]; then
   tools/deps.sh lint || exit 1
-  checks=(formatted licensed one_place_for_targets no_abort includes self_contained long_files conformance mutants_apply links documented tidy)
+  checks=(formatted licensed one_place_for_targets no_abort includes self_contained long_files conformance mutants_apply links prose documented tidy)
 fi
 for name in "${checks[@]}"; do
   check "$name"

@@ -29,4 +29,10 @@ done
 for fine in 'static_assert(x);' 'comm->abort();' 'void Comm::abort() {' 'ucclEpCommAbort(comm);' '// abort() is not called' ' * exit() in prose'; do
   accepted no_abort src/good.cpp "$fine"
 done
+prose() { printf '%s\n' "$2" >"$work/page.md" && "$1/tools/check_prose.py" "$work/page.md"; }
+for habit in 'Who sends waits.' 'Beyond a limit: ucclEpInvalidArgument.' 'A stream of the user'"'"'s, too.' 'It takes so many ranks.' 'Rows arrive as ever.' \
+  'It sends what it has.' 'It tells the peer.'; do
+  if prose "$1" "$habit"; then echo "check_prose.py let pass: $habit"; exit 1; fi
+done
+prose "$1" 'The table shows what a rank sends. A rank that sends waits; `tells` is code.'
 refused licensed src/bad.cpp 'int x;'
