@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CLEAN = """
 README.md
+include/ucclep/ucclep.h
 """.split()
 
 SAY = r"(?:says?|said|tells?|told|brings?|brought|gives?|gave|hears?|heard|mend(?:s|ed|ing)?|part(?:s|ed|ing)? (?:from|with))"
