@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CLEAN = """
 README.md
 include/ucclep/ucclep.h
+include/ucclep/transport.h
 """.split()
 
 SAY = r"(?:says?|said|tells?|told|brings?|brought|gives?|gave|hears?|heard|mend(?:s|ed|ing)?|part(?:s|ed|ing)? (?:from|with))"
