@@ -90,7 +90,7 @@ tidy_files() {  # pattern of paths, checks that are left out...
   local files
   mapfile -t files < <(find build-lint/src -name '*-unity*.cpp' | grep -E "$1" | sort)
   if [ ${#files[@]} -eq 0 ]; then echo "no files of $1 in build-lint"; return 1; fi
-  printf '%s\n' "${files[@]}" | timeout 900 xargs -P "$(nproc)" -n 1 timeout 300 clang-tidy-19 -p build-lint --quiet \
+  printf '%s\n' "${files[@]}" | timeout 1800 xargs -P "$(nproc)" -n 1 timeout 600 clang-tidy-19 -p build-lint --quiet \
     --checks=-bugprone-suspicious-include${2:+,$2} --extra-arg=-Wno-unknown-warning-option 2> >(grep -vE " warnings?( and .*)? generated" >&2)
 }
 
