@@ -48,14 +48,19 @@ void* module_on(int device_index) {
   return module;
 }
 
-void launch_on_gpu(int device_index, const std::string& kernel, const void* args, ucclEpStream_t stream,
-                   const UserGrid& grid) {
+void* function_on(int device_index, const std::string& kernel) {
   require(user_code_bytes != 0, "the test was built without a compiler for GPUs");
   void* function = nullptr;
   const std::string symbol = "ucclep_" + kernel;
   check(driver_function<int (*)(void**, void*, const char*)>("cuModuleGetFunction")(&function, module_on(device_index),
                                                                                     symbol.c_str()),
         symbol.c_str());
+  return function;
+}
+
+void launch_on_gpu(int device_index, const std::string& kernel, const void* args, ucclEpStream_t stream,
+                   const UserGrid& grid) {
+  void* const function = function_on(device_index, kernel);
   constexpr int max_dynamic_shared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
   const auto shared = static_cast<unsigned>(grid.shared_bytes);
   check(driver_function<int (*)(void*, int, int)>("cuFuncSetAttribute")(function, max_dynamic_shared,
@@ -79,6 +84,11 @@ void launch_user(ucclEpHandle_t handle, const std::string& kernel, const void* a
     return;
   }
   device.launch({kernel.c_str(), false}, {grid.blocks, grid.threads, grid.shared_bytes}, args, bytes, stream);
+}
+
+void load_user(ucclEpHandle_t handle, const std::string& kernel) {
+  const DeviceTraits& traits = handle->group->comm->device->traits();
+  if (traits.kind == UCCLEP_DEVICE_CUDA) function_on(traits.index, kernel);
 }
 
 UserRoom user_room(ucclEpHandle_t handle) {

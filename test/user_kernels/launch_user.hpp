@@ -18,6 +18,10 @@ struct UserGrid {
 void launch_user(ucclEpHandle_t handle, const std::string& kernel, const void* args, size_t bytes,
                  ucclEpStream_t stream, UserGrid grid = {});
 
+// Before a kernel that waits for another kernel: a GPU's driver loads code when it is first asked for, and may wait for
+// the kernels that run. Throws Failure.
+void load_user(ucclEpHandle_t handle, const std::string& kernel);
+
 // What a kernel of the handle's may take: SMs, of those that the rank has on its device, and a block's shared memory.
 struct UserRoom {
   unsigned sms;

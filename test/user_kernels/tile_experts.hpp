@@ -70,6 +70,7 @@ class TileExperts {
              30'000'000'000,
              1,
              false};
+    load_user(handle, "tile_consumer");
     late_.set_integers({0});
     late_.upload();
     joined_.experts = args_;
