@@ -9,14 +9,14 @@
 #include "host/boundary/guard.hpp"
 
 namespace ucclep {
+std::optional<PendingReceive>& pending_of(const ucclEpHandle& handle, Kind kind) {
+  return handle.routing->pending[static_cast<uint32_t>(kind)];
+}
+
 namespace {
 
 const char* name_of(Kind kind) {
   return kind == Kind::dispatch ? "dispatch" : "combine";
-}
-
-std::optional<PendingReceive>& pending_of(const ucclEpHandle& handle, Kind kind) {
-  return handle.routing->pending[static_cast<uint32_t>(kind)];
 }
 
 void erase_pending(ucclEpHandle& handle, Kind kind) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations in two phases (send_only), and which may be in flight (protocol P2).
 #pragma once
+#include <optional>
 #include <type_traits>
 
 #include "device/kernels/kernels.hpp"
@@ -9,6 +10,8 @@
 
 namespace ucclep {
 
+// The handle's operation of a kind that ucclEpComplete will end, if one is pending.
+std::optional<PendingReceive>& pending_of(const ucclEpHandle& handle, Kind kind);
 // Of a call that begins an operation: the handle has none pending, or a dispatch beside which this may begin, and the
 // group a slot for one more.
 void check_in_flight(const ucclEpHandle& handle, Kind kind);
