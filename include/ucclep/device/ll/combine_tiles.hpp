@@ -160,7 +160,7 @@ class TileSender {
     const HandleMemory memory = memory_of(now);
     const Tiles tiles{memory};
     const uint32_t* const received = &tiles.state()->received;
-    const uint32_t before = uniform(load_relaxed<Scope::gpu>(received));
+    const uint32_t before = broadcast(load_relaxed<Scope::gpu>(received), 0);  // it may change between lanes
     const auto begin = [&] {
       return before == 0 ? begin_wait_for_blocks(same, now.group.abort_word)
                          : begin_wait(now.group.timeout_ns, now.group.abort_word);
