@@ -47,7 +47,6 @@ struct ucclEpComm : ucclep::LiveObject {
   std::unique_ptr<ucclep::FaultLog> faults;
   std::unique_ptr<ucclep::Trace> trace;          // UCCLEP_TRACE
   std::unique_ptr<ucclep::CommNetwork> network;  // where not all ranks are in one domain
-  std::unique_ptr<ucclep::StatsFile> stats;      // UCCLEP_STATS_DIR
 
   // Made from this communicator, destroyed with it.
   std::vector<ucclEpGroup_t> groups;
@@ -63,6 +62,8 @@ struct ucclEpComm : ucclep::LiveObject {
   std::set<ucclEpEvent_t> captured_events;  // recorded last in a capture: nobody can wait for them
   std::map<ucclEpGraph_t, std::unique_ptr<ucclEpGraph>> graphs;
   uint64_t next_object = 0;  // numbers collective objects, alike on all ranks
+
+  std::unique_ptr<ucclep::StatsFile> stats;  // UCCLEP_STATS_DIR; last, as its thread reads the others
 
   int rank() const { return bootstrap->rank(); }
   int nranks() const { return bootstrap->nranks(); }
