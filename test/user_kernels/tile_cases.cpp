@@ -139,6 +139,20 @@ TEST_CASE("tiles: kernels that join share out tiles and parts of tiles", "[tiles
   }
 }
 
+// One kernel takes the tiles of a dispatch. parts 0: it asks for tiles by name.
+void join_tiles(const Rank& rank, Session& at, Exchange& exchange, TileExperts& experts, const std::string& scope,
+                uint32_t parts) {
+  experts.prepare(rank.rank);
+  exchange.dispatch_config.send_only = 1;
+  exchange.dispatch(at.handle, at.stream);
+  experts.join(at.handle, scope, parts, at.stream);
+  ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
+  exchange.combine(at.handle, at.stream);
+  at.stream.synchronize();
+  experts.check_handed(rank.rank, TileWords(at.comm, at.handle, exchange.scenario()), 1);
+  check_tile_round(exchange, experts, at.handle, rank.rank);
+}
+
 TEST_CASE("tiles: a kernel that joins asks for tiles by name", "[tiles][reduced][process][room]") {
   for (const int64_t hidden : {64, 1024}) {
     const Scenario scenario = tile_scenario(hidden, 16);
@@ -149,15 +163,7 @@ TEST_CASE("tiles: a kernel that joins asks for tiles by name", "[tiles][reduced]
       uint64_t round = 0;
       for (const std::string& scope : tile_scopes_of_run()) {
         if (round++ != 0) exchange.reroute(round + 10);
-        experts.prepare(rank.rank);
-        exchange.dispatch_config.send_only = 1;
-        exchange.dispatch(at.handle, at.stream);
-        experts.join(at.handle, scope, 0, at.stream);
-        ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
-        exchange.combine(at.handle, at.stream);
-        at.stream.synchronize();
-        experts.check_handed(rank.rank, TileWords(at.comm, at.handle, scenario), 1);
-        check_tile_round(exchange, experts, at.handle, rank.rank);
+        join_tiles(rank, at, exchange, experts, scope, 0);
       }
       no_async_error(at.comm);
     });
@@ -173,15 +179,7 @@ TEST_CASE("tiles: nothing comes, and one expert gets all", "[tiles][reduced][pro
       Session at(rank, scenario);
       Exchange exchange(rank, at.comm, scenario, 5);
       TileExperts experts(at.comm, at.handle, exchange);
-      experts.prepare(rank.rank);
-      exchange.dispatch_config.send_only = 1;
-      exchange.dispatch(at.handle, at.stream);
-      experts.join(at.handle, "warp", 1, at.stream);
-      ok(ucclEpComplete(at.handle, at.stream), "ucclEpComplete");
-      exchange.combine(at.handle, at.stream);
-      at.stream.synchronize();
-      experts.check_handed(rank.rank, TileWords(at.comm, at.handle, scenario), 1);
-      check_tile_round(exchange, experts, at.handle, rank.rank);
+      join_tiles(rank, at, exchange, experts, "warp", 1);
       no_async_error(at.comm);
     });
   }
