@@ -29,7 +29,7 @@ struct JoinedTilesArgs {
   TileConsumerArgs experts;
   uint32_t parts;     // of a tile; a part has every so manieth row
   uint32_t* handed;   // [tiles], 0: parts that were handed out
-  uint32_t* failed;   // 0: scopes that were told of a failure
+  uint32_t* failed;   // 0: scopes for which next() failed
   uint32_t in_order;  // tiles are asked for by name
 };
 // A kernel that does all of it, layer_tiles_SCOPE: some blocks serve, the others send, take tiles and send back.

@@ -18,7 +18,7 @@
 #if !defined(__HIP__)
 namespace UCCLEP_SIMT_NAMESPACE {
 
-// What AMD's compiler has to be told of a warp's values, and other targets need not know.
+// AMD's compiler needs these to keep a warp's common values in scalar registers. Other targets do without.
 template <class T>
 UCCLEP_FN T broadcast(T value, unsigned lane) {
   return shfl(value, lane);
