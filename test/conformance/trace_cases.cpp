@@ -86,7 +86,7 @@ class FormatReader {
   void end(const json& event) {
     Track& track = at(event);
     REQUIRE(!track.open.empty());
-    REQUIRE(track.open.back().name == event.at("name"));
+    REQUIRE(track.open.back().name == event.at("name").get<std::string>());
     track.open.back().end = track.latest;
     spans_.push_back(track.open.back());
     track.open.pop_back();
