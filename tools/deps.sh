@@ -52,11 +52,12 @@ progress_begin "Installing Debian packages, and what they need: ${missing[*]}"
 apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# apt-get in a pipe, which tells how far it is in lines such as pmstatus:g++:45.2:Unpacking g++ (APT::Status-Fd).
+# apt-get writes lines such as pmstatus:g++:45.2:Unpacking g++ to APT::Status-Fd and closes it in the packages' scripts, some of which
+# fail without a standard output: so it is another descriptor, which the inner shell opens because sudo closes those that it inherits.
 apt_get() {
   if [ "${V:-0}" != 0 ]; then "${as_root[@]}" "${apt[@]}" "$@" </dev/null; return; fi
   local line kind percent text
-  "${as_root[@]}" "${apt[@]}" -o APT::Status-Fd=1 "$@" </dev/null 2>&1 | while IFS= read -r line; do
+  "${as_root[@]}" sh -c 'exec "$@" 3>&1' sh "${apt[@]}" -o APT::Status-Fd=3 "$@" </dev/null 2>&1 | while IFS= read -r line; do
     if [[ $line =~ ^(dlstatus|pmstatus):([^:]*|[^:]*:[^:0-9][^:]*):([0-9]+)[0-9.]*:(.*)$ ]]; then
       kind=${BASH_REMATCH[1]} percent=${BASH_REMATCH[3]} text=${BASH_REMATCH[4]}
       if [ "$kind" = dlstatus ]; then kind=downloading; else kind=installing; fi
