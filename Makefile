@@ -6,8 +6,8 @@
 PREFIX ?= /usr/local
 RELEASE ?= 0
 
-.PHONY: all perf check test test-sanitizers test-more test-long test-nodes soak test-python test-clients test-gpu test-roce fuzz mutants model lint format docs install \
-  bundle wheel deb sanitized-library device-library examples-cutlass clean
+.PHONY: all perf check test test-sanitizers test-threads test-addresses test-more test-long test-nodes soak test-python test-clients test-gpu \
+  test-roce fuzz mutants model lint format docs install bundle wheel deb sanitized-library device-library examples-cutlass clean
 
 all:
 	@tools/deps.sh build
@@ -26,6 +26,13 @@ check:
 
 test-sanitizers:
 	@tools/test.sh sanitizers
+
+# Its two halves: ThreadSanitizer; AddressSanitizer with UndefinedBehaviorSanitizer.
+test-threads:
+	@tools/test.sh threads
+
+test-addresses:
+	@tools/test.sh addresses
 
 test-more:
 	@tools/test.sh more

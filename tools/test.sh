@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: tools/test.sh [check|more|sanitizers|long|nodes|soak]
+# Usage: tools/test.sh [check|more|sanitizers|threads|addresses|long|nodes|soak]
 # Builds and runs the tests of a tier (see test/meson.build), by default those of `make test`: the tier "test" of the release tree
 # and the tests of Python without the mark `more`. The last line is "N passed, M failed".
 #   check       a selection that touches every component, in a tree with GPU code for one target
 #   more        the tier "more" of the release tree, the examples' GPU code, and the rest of the tests of Python
 #   sanitizers  what runs under ThreadSanitizer, and under AddressSanitizer with UndefinedBehaviorSanitizer
+#   threads, addresses  one of the two
 #   long        all of these but check, the cases marked [long], and more seeds
 #   nodes, soak what is between virtual nodes, and what goes on for long: nothing else
 set -uo pipefail
@@ -31,6 +32,10 @@ case ${1:-} in
     wheels=yes ;;
   sanitizers)
     trees=(build-tsan build-asan) ;;
+  threads)
+    trees=(build-tsan) ;;
+  addresses)
+    trees=(build-asan) ;;
   long)
     trees=(build build-tsan build-asan)
     targets=(all gpu-examples)
