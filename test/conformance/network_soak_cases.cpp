@@ -80,7 +80,7 @@ int64_t peak_kib() {
   throw Failure("/proc/self/status has no VmHWM");
 }
 
-TEST_CASE("network scale: 256 ranks in 32 nodes, within 2 GiB", "[scale]") {
+TEST_CASE("network scale: 256 ranks in 32 nodes, within 2 GiB", "[scale][slow]") {
   const Layout layout = GENERATE(Layout::ht_flat, Layout::ll_expert_major);
   run_many(Nodes(32, 8), layout);
   const int64_t peak = peak_kib();
