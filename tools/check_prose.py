@@ -16,6 +16,7 @@ README.md
 include/ucclep/ucclep.h
 include/ucclep/transport.h
 docs/environment.md
+docs/protocol.md
 """.split()
 
 SAY = r"(?:says?|said|tells?|told|brings?|brought|gives?|gave|hears?|heard|mend(?:s|ed|ing)?|part(?:s|ed|ing)? (?:from|with))"
