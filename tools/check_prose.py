@@ -18,6 +18,7 @@ include/ucclep/transport.h
 docs/environment.md
 docs/protocol.md
 docs/architecture.md
+docs/tuning.md
 """.split()
 
 SAY = r"(?:says?|said|tells?|told|brings?|brought|gives?|gave|hears?|heard|mend(?:s|ed|ing)?|part(?:s|ed|ing)? (?:from|with))"
