@@ -19,6 +19,7 @@ docs/environment.md
 docs/protocol.md
 docs/architecture.md
 docs/tuning.md
+docs/decisions.md
 """.split()
 
 SAY = r"(?:says?|said|tells?|told|brings?|brought|gives?|gave|hears?|heard|mend(?:s|ed|ing)?|part(?:s|ed|ing)? (?:from|with))"
