@@ -138,7 +138,7 @@ void lose_peers(Rank& rank, const char* transport, const std::vector<int>& lost)
     exchange.combine(at.handle, at.stream);
     at.stream.synchronize();
   }
-  require(Clock::now() - begin < prompt, "the loss was not reported promptly");
+  require(Clock::now() - begin < milliseconds(long_ms) / 2, "the loss was not reported promptly");
   if (!lost.empty()) {
     const ucclEpAsyncError_t error = async_error(at.comm);
     require(holds(error.text, "has lost its connection to rank"), error.text);
