@@ -15,11 +15,13 @@ CLEAN = """
 README.md
 include/ucclep/ucclep.h
 include/ucclep/transport.h
-docs/environment.md
-docs/protocol.md
 docs/architecture.md
-docs/tuning.md
 docs/decisions.md
+docs/device-api.md
+docs/environment.md
+docs/limits.md
+docs/protocol.md
+docs/tuning.md
 """.split()
 
 SAY = r"(?:says?|said|tells?|told|brings?|brought|gives?|gave|hears?|heard|mend(?:s|ed|ing)?|part(?:s|ed|ing)? (?:from|with))"
