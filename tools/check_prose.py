@@ -19,6 +19,7 @@ docs/architecture.md
 docs/decisions.md
 docs/device-api.md
 docs/environment.md
+docs/frameworks.md
 docs/limits.md
 docs/protocol.md
 docs/tuning.md
