@@ -21,7 +21,10 @@ docs/device-api.md
 docs/environment.md
 docs/frameworks.md
 docs/limits.md
+docs/perf-tools.md
 docs/protocol.md
+docs/security.md
+docs/topology.md
 docs/tuning.md
 """.split()
 
