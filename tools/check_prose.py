@@ -20,9 +20,13 @@ docs/decisions.md
 docs/device-api.md
 docs/environment.md
 docs/frameworks.md
+docs/hub.md
+docs/install.md
 docs/limits.md
 docs/perf-tools.md
+docs/porting.md
 docs/protocol.md
+docs/python.md
 docs/security.md
 docs/topology.md
 docs/tuning.md
