@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CLEAN = """
 README.md
+CONTRIBUTING.md
 include/ucclep/ucclep.h
 include/ucclep/transport.h
 docs/architecture.md
