@@ -17,6 +17,7 @@ CONTRIBUTING.md
 include/ucclep/ucclep.h
 include/ucclep/transport.h
 docs/architecture.md
+docs/conformance.md
 docs/decisions.md
 docs/device-api.md
 docs/environment.md
