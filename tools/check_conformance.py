@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that every test that docs/conformance.md names exists in the sources: `FILE`: "CASE"."""
+"""Checks that every test that a page of docs/ names exists in the sources: `FILE`: "CASE"."""
 import pathlib
 import re
 import sys
@@ -14,8 +14,9 @@ def cases_of(path):
     return {"".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals)) for literals in cases}
 
 
-def main():
-    named = re.findall(r'`([\w/.-]+\.cpp)`: "([^"]+)"', (ROOT / "docs" / "conformance.md").read_text())
+def missing_tests(page):
+    """The reasons why tests that the page names do not exist, and the number of names."""
+    named = re.findall(r'`([\w/.-]+\.cpp)`: "([^"]+)"', page.read_text())
     missing = []
     for file, case in named:
         path = ROOT / "test" / file
@@ -23,11 +24,20 @@ def main():
             missing.append(f"there is no test/{file}")
         elif case not in cases_of(path):
             missing.append(f'test/{file} has no case "{case}"')
-    for line in missing:
-        print(f"docs/conformance.md: {line}")
-    if not named:
-        print("docs/conformance.md names no test")
-    return bool(missing) or not named
+    return missing, len(named)
+
+
+def main():
+    total, failed = 0, False
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        missing, count = missing_tests(page)
+        total += count
+        failed |= bool(missing)
+        for reason in missing:
+            print(f"docs/{page.name}: {reason}")
+    if total == 0:
+        print("docs/ names no test")
+    return failed or total == 0
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ self_contained() {  # each public header compiles alone. arch/ is included by ar
 long_files() {  # a report, never a failure
   sources src include apps test perf | xargs -r wc -l | awk '$2 != "total" && $1 > 500 { print $2 ": " $1 " lines, is it two things?" }'
 }
-conformance() {  # the tests that docs/conformance.md names are there
+conformance() {  # the tests that pages of docs/ name exist
   tools/check_conformance.py
 }
 mutants_apply() {  # what `make mutants` applies, exactly where it was meant, and `make test` runs the cases that have to notice
