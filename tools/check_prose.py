@@ -14,10 +14,13 @@ ROOT = Path(__file__).resolve().parent.parent
 CLEAN = """
 README.md
 CONTRIBUTING.md
+SECURITY.md
 include/ucclep/ucclep.h
 include/ucclep/transport.h
 docs/architecture.md
+docs/c-api.md
 docs/conformance.md
+docs/debugging.md
 docs/decisions.md
 docs/device-api.md
 docs/environment.md
@@ -30,8 +33,10 @@ docs/porting.md
 docs/protocol.md
 docs/python.md
 docs/security.md
+docs/top.md
 docs/topology.md
 docs/tuning.md
+docs/upgrading.md
 """.split()
 
 SAY = r"(?:says?|said|tells?|told|brings?|brought|gives?|gave|hears?|heard|mend(?:s|ed|ing)?|part(?:s|ed|ing)? (?:from|with))"
