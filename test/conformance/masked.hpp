@@ -20,7 +20,7 @@ inline double seconds_since(Clock::time_point begin) {
 
 constexpr int ranks = 4, missing = 3;
 // Of groups in which a rank does not come. What the others do has to fit into it on a busy machine.
-inline const int short_ms = reduced() ? 2000 : 1200;
+inline const int short_ms = reduced() ? 4000 : 1200;
 
 struct Masked {
   Masked(const Rank& rank, const Scenario& scenario, int timeout_ms = short_ms)
