@@ -19,7 +19,7 @@ class PerfError : public std::runtime_error {
 inline void check(ucclEpResult_t result, const char* call, ucclEpComm_t comm = nullptr) {
   if (result == ucclEpSuccess) return;
   std::string message = ucclEpGetLastError(comm);
-  if (message.empty()) message = "no message";
+  if (message.empty()) message = "no error message";
   throw PerfError(std::string(call) + ": " + ucclEpGetErrorString(result) + " (" + std::to_string(result) +
                   "): " + message);
 }

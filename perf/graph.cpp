@@ -14,19 +14,20 @@ namespace {
 constexpr int capture_relaxed = 2;
 
 void expect_success(int code, const char* call) {
-  if (code != 0) throw PerfError(fmt::format("{}: the driver's code {}", call, code));
+  if (code != 0) throw PerfError(fmt::format("{} failed: the driver returned code {}", call, code));
 }
 
 // A function of a driver that libucclep has opened already.
 class DriverLibrary {
  public:
   explicit DriverLibrary(const char* name) : name_(name), library_(dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
-    if (library_ == nullptr) throw PerfError(fmt::format("--graph: {}", dlerror()));
+    if (library_ == nullptr) throw PerfError(fmt::format("--graph: cannot open the driver: {}", dlerror()));
   }
   template <class Function>
   void find(Function*& function, const char* name) const {
     function = reinterpret_cast<Function*>(dlsym(library_, name));
-    if (function == nullptr) throw PerfError(fmt::format("--graph: {} has no {}", name_, name));
+    if (function == nullptr)
+      throw PerfError(fmt::format("--graph: {} has no function {}: install a newer driver", name_, name));
   }
 
  private:
@@ -44,7 +45,7 @@ constexpr Names hip{"libamdhip64.so.6", "hip", "StreamBeginCapture"};
 const Names& vendor_of(int device) {
   if (device == UCCLEP_DEVICE_CUDA) return cuda;
   if (device == UCCLEP_DEVICE_HIP) return hip;
-  throw PerfError("--graph needs GPUs: what it times is a launch of their driver");
+  throw PerfError("--graph needs GPUs: it times launches of their driver");
 }
 
 }  // namespace
@@ -73,8 +74,8 @@ GraphApi open_graph_api(int device, int index) {
   int ordinal = 0;
   void* context = nullptr;
   expect_success(get_device(&ordinal, index), "opening a device");
-  expect_success(retain_context(&context, ordinal), "retaining its context");  // for the life of the process
-  expect_success(set_context(context), "making it current");
+  expect_success(retain_context(&context, ordinal), "retaining the device's context");  // for the life of the process
+  expect_success(set_context(context), "making the context current");
   return api;
 }
 

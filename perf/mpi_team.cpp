@@ -41,11 +41,11 @@ class MpiTeam : public Team {
         library ? reinterpret_cast<decltype(&ucclep_perf_mpi_open)>(dlsym(library, "ucclep_perf_mpi_open")) : nullptr;
     if (!open) {
       throw PerfError(
-          fmt::format("started by an MPI launcher, but {} cannot be used ({}); it is built where the build finds MPI. "
-                      "Without MPI, --procs starts processes on this machine",
+          fmt::format("an MPI launcher started this program, but {} cannot be used ({}): build it where the build "
+                      "finds MPI, or use --procs to start processes on this machine without MPI",
                       plugin, dlerror()));
     }
-    if (int error = open(&calls_)) throw PerfError(fmt::format("starting MPI: error {}", error));
+    if (int error = open(&calls_)) throw PerfError(fmt::format("cannot initialise MPI: error {}", error));
   }
   ~MpiTeam() override { calls_.finalize(); }
 
@@ -71,7 +71,7 @@ class MpiTeam : public Team {
 
  private:
   static void expect_success(int error, const char* call) {
-    if (error != 0) throw PerfError(fmt::format("{}: error {}", call, error));
+    if (error != 0) throw PerfError(fmt::format("{} failed: error {}", call, error));
   }
 
   MpiCalls calls_{};

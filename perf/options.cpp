@@ -77,9 +77,10 @@ token's first expert returns (combine_perf). Such a run has to report #wrong.
 
 )";
 
-const char* const rounds_footer = R"(A user's kernel runs rounds of dispatch and combine by the device API, all in one
-launch: tokens leave, rows are received for the experts, which send them back as they
-are, and results are received. Lines of a size:
+const char* const rounds_footer =
+    R"(A user's kernel runs rounds of dispatch and combine through the device API, all in one
+launch: it sends tokens, receives rows for the experts, sends them back unchanged, and
+receives the results. Rows of the table for each size:
   library        ucclEpDispatch and ucclEpCombine of the same rows, as many times: captured
                  into one graph, on the host device as plain calls
   whole grid     bf16, ranks that reach each other's memory: ll::dispatch and ll::combine
@@ -95,9 +96,9 @@ counts, which take turns with those of the other lines. The ratio is that to the
 library's time. On a GPU each launch stands behind another one that is not timed, in
 which the ranks meet.
 
-Rounds alternate between two sets of tokens, in LL of routing, too. What the last round
-received and got back is compared in every bit: #wrong counts rows that differ, are
-missing, or too many. Exit code: 0 = rows were verified and none is wrong, 2 = bad
+Rounds alternate between two sets of tokens, in LL of routing, too. The rows that the last
+round received, and those returned to it, are compared bit for bit: #wrong counts rows
+that differ, are missing, or too many. Exit code: 0 = rows were verified and none is wrong, 2 = bad
 command line, 1 = all else. --corrupt flips one byte of rank 0's first token after its
 expected value is fixed: such a run has to report #wrong.
 
@@ -135,8 +136,8 @@ program, which is built where the build finds MPI. This program links no MPI.
 Each rank takes a GPU of its own. With --share-gpus rank r takes GPU r modulo the
 number of GPUs, and ranks that share one are processes (--procs). They run beside each
 other under NVIDIA's MPS alone (nvidia-cuda-mps-control -d); without it they take
-turns, some hundred times slower. Each may use its part of the SMs. Such times say
-nothing about ranks that have a GPU each.)";
+turns, some hundred times slower. Each may use its part of the SMs. Such times do
+not apply to ranks that have a GPU each.)";
 
 int environment_int(const char* name) {
   const char* value = std::getenv(name);
@@ -203,7 +204,7 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
   const CLI::AsNumberWithUnit tokens(units, CLI::AsNumberWithUnit::CASE_INSENSITIVE, "tokens");
   app.add_option("-b,--min-tokens", o.min_tokens, "Smallest size: tokens per rank (128 in LL, 4096 in HT)")
       ->transform(tokens);
-  app.add_option("-e,--max-tokens", o.max_tokens, "Largest size (the smallest)")->transform(tokens);
+  app.add_option("-e,--max-tokens", o.max_tokens, "Largest size (default: the smallest)")->transform(tokens);
   app.add_option("-i,--step", o.step, "Increment between sizes")->transform(tokens);
   app.add_option("-f,--factor", o.factor, "Factor between sizes (2)");
   app.add_option("-t,--threads", o.threads, "Threads per process (1)");
@@ -211,7 +212,7 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
                  "Ranks per thread, each on a thread of its own (1; alone: one for each GPU, or 8 on the host device)");
   app.add_option("--procs", o.processes, "Processes that hold the ranks (0 = this one)");
   app.add_option("-n,--iters", o.iterations, "Timed iterations per size")->capture_default_str();
-  app.add_option("-w,--warmup", o.warmup, "Iterations before those")->capture_default_str();
+  app.add_option("-w,--warmup", o.warmup, "Warm-up iterations")->capture_default_str();
   app.add_option("-c,--check", o.check, "Check every n-th timed iteration and the last; 0 = none")
       ->capture_default_str();
   app.add_option("-J,--json", o.json, json_help);
@@ -222,38 +223,39 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
                  o.rounds > 0 ? "expert_major or flat (ht), or a list of them (ll: expert_major, ht: flat)"
                               : "expert_major, rank_major (ll) or flat (ht), or a list of them (ll: expert_major, ht: "
                                 "flat)");
-  app.add_option("--hidden", o.hidden, "Elements of a row")->capture_default_str();
-  app.add_option("--experts", o.experts, "Experts of all ranks")->capture_default_str();
-  app.add_option("--topk", o.topk, "Experts of a token")->capture_default_str();
+  app.add_option("--hidden", o.hidden, "Elements per row")->capture_default_str();
+  app.add_option("--experts", o.experts, "Experts of all ranks together")->capture_default_str();
+  app.add_option("--topk", o.topk, "Experts per token")->capture_default_str();
   app.add_option("--dtype", texts.dtype,
                  o.rounds > 0 ? "bf16, fp16 or fp32, or a list of them"
                               : "bf16, fp16, fp32, or fp8 (e4m3 with fp32 scales per 128; combine is then bf16), or a "
                                 "list of them")
       ->capture_default_str();
-  app.add_option("--skew", o.skew, "Rank 0 is chosen so many times as often as the average rank; 0 = all alike")
+  app.add_option("--skew", o.skew, "Rank 0 is chosen this many times as often as the average rank (0 = uniform)")
       ->capture_default_str();
   app.add_option("--device", o.device, "auto, host, cuda or hip; of GPUs each rank takes one, in order")
       ->check(CLI::IsMember(names(devices)))
       ->capture_default_str();
   app.add_flag("--share-gpus", o.share_gpus,
                "More ranks than GPUs: rank r takes GPU r modulo their number; with --procs (see below)");
-  app.add_option("--sms", texts.sms, "Most SMs that an operation may use, or a list (0 = the library's choice)")
+  app.add_option("--sms", texts.sms, "Maximum number of SMs of an operation, or a list (0 = the library's choice)")
       ->capture_default_str();
   app.add_flag("--sweep", texts.sweep, "Sizes in powers of two: 1 to 8192 tokens per rank in HT, to 1024 in LL");
   app.add_flag("--corrupt", o.corrupt, "Flip a byte in every iteration: the run must fail (see below)");
   app.add_option("--seed", o.seed, "Seed of routing and data")->check(not_negative())->capture_default_str();
-  app.add_option("--timeout-ms", o.timeout_ms, "Longest wait of the library (0 = its default)")->capture_default_str();
+  app.add_option("--timeout-ms", o.timeout_ms, "Timeout of the library (0 = its default)")->capture_default_str();
   app.add_option("--child", texts.child, "")->group("");  // fd:index, given by the process that started this one
 }
 
 // Of operations that the host calls.
 void add_options_of_calls(CLI::App& app, Options& o, Texts& texts) {
-  app.add_flag("--quant", o.quant, "With bf16: dispatch sends fp8 and makes the scales, combine stays bf16");
+  app.add_flag("--quant", o.quant, "With bf16: dispatch sends fp8 and computes the scales, combine stays bf16");
   app.add_option("--late", texts.late, "r:us, rank r enters every iteration us microseconds late");
-  app.add_option("--nodes", o.nodes, "Divide the ranks into so many virtual nodes (0: as they are); see below")
+  app.add_option("--nodes", o.nodes, "Divide the ranks into this many virtual nodes (0 = real nodes); see below")
       ->capture_default_str();
-  app.add_option("--transport", o.transport,
-                 "What crosses nodes, as UCCLEP_TRANSPORT (with --nodes loopback, else the library's choice)");
+  app.add_option(
+      "--transport", o.transport,
+      "Transport between nodes, as UCCLEP_TRANSPORT (default: loopback with --nodes, else the library's choice)");
   app.add_flag("--graph", o.graph, "Capture each operation once, and time replays of the graph (GPUs)");
   app.add_flag("--windows", o.windows, "Register dispatch's outputs and combine's input as windows");
   app.add_option("--ceiling", o.ceiling,
@@ -274,7 +276,7 @@ void add_options_of_rounds(CLI::App& app, Options& o) {
   };
   app.add_option("--rounds", o.rounds, "Rounds of dispatch and combine in one launch (200; on the host device 10)");
   list("--form", o.forms, "How rows are received and sent back: counted, all, or a list (see below)");
-  list("--scope", o.scopes, "What sends and receives: grid, block, warp, or a list (see below)");
+  list("--scope", o.scopes, "Scope that sends and receives: grid, block, warp, or a list (see below)");
   app.add_option("--blocks", o.blocks, "Blocks of a kernel (0 = as the library's; on the host device 2)")
       ->capture_default_str();
   app.add_option("--block-threads", o.block_threads, "Threads of a block (as the library's)");
@@ -322,7 +324,7 @@ void check_layers(const Options& o) {
   const int local = o.experts / o.ranks();
   require(o.mode == "ll", "--mode ht: layers are measured in ll");
   require(o.layout == "expert_major" && o.dtype == "bf16" && !o.corrupt && o.skew == 0,
-          "--layout, --dtype, --corrupt and --skew: a layer takes bf16 by expert, with uniform routing");
+          "--layout, --dtype, --corrupt and --skew: a layer needs bf16 by expert, with uniform routing");
   require(o.intermediate > 0 && o.intermediate % 128 == 0,
           fmt::format("--intermediate {}: expected a multiple of 128", o.intermediate));
   require(o.hidden % 256 == 0, fmt::format("--hidden {}: expected a multiple of 256", o.hidden));
@@ -381,9 +383,11 @@ std::string counted(int count, const char* what) {
 void check_gpus(const Options& o) {
   const int here = o.gpus_here;
   if (here == 0 || o.mpi_ranks > 0 || o.ranks() <= here) return;
-  require(o.share_gpus, fmt::format("{} and {}: each rank takes one. --share-gpus lets processes share them, as in "
-                                    "--procs {} --share-gpus",
-                                    counted(o.ranks(), "rank"), counted(here, "GPU"), o.ranks()));
+  require(
+      o.share_gpus,
+      fmt::format(
+          "{} and {}: each rank needs one; use --share-gpus to let processes share them, as in --procs {} --share-gpus",
+          counted(o.ranks(), "rank"), counted(here, "GPU"), o.ranks()));
   require(
       o.ranks_per_process() <= here,
       fmt::format("--share-gpus: a process has {} and the machine {}, but ranks that share a GPU are processes: use "
@@ -394,7 +398,8 @@ void check_gpus(const Options& o) {
 void check_rounds(const Options& o) {
   require(o.rounds >= 1 && o.rounds <= most_rounds,
           fmt::format("--rounds {}: expected 1 to {}", o.rounds, most_rounds));
-  require(o.dtype != "fp8", "--dtype fp8: experts send back what they received, and combine takes no fp8");
+  require(o.dtype != "fp8",
+          "--dtype fp8: experts send back the rows that they received, and combine does not accept fp8");
   require(o.layout != "rank_major", "--layout rank_major: expected expert_major, or flat in --mode ht");
   require(!o.forms.empty() && !o.scopes.empty(), "--form and --scope: expected at least one value");
   constexpr int most = 512, warp = 32;
@@ -420,27 +425,29 @@ void check_options(const Options& o) {
                                   {"--timeout-ms", o.timeout_ms, 0}}) {
     require(value >= min, fmt::format("{} {}: expected at least {}", name, value, min));
   }
-  require(o.max_tokens >= o.min_tokens, fmt::format("-e {} is below -b {}", o.max_tokens, o.min_tokens));
+  require(o.max_tokens >= o.min_tokens, fmt::format("-e {}: expected at least -b {}", o.max_tokens, o.min_tokens));
   require(o.step > 0 || o.factor > 1, fmt::format("-f {}: expected at least 2", o.factor));
   const Shape shape = o.shape();
   require(o.skew >= 0 && o.skew <= shape.ranks,
-          fmt::format("--skew {}: expected 0 to {}, the ranks", o.skew, shape.ranks));
+          fmt::format("--skew {}: expected 0 to {}, the number of ranks", o.skew, shape.ranks));
   require(o.nodes == 0 || shape.ranks % o.nodes == 0,
-          fmt::format("--nodes {}: {} ranks are no multiple of it", o.nodes, shape.ranks));
-  require(o.experts % shape.ranks == 0, fmt::format("--experts {} is no multiple of {} ranks", o.experts, shape.ranks));
-  require(o.topk <= o.experts, fmt::format("--topk {} is above --experts {}", o.topk, o.experts));
-  require(shape.row_bytes() % 16 == 0, fmt::format("--hidden {}: rows of {} bytes, expected a multiple of 16",  //
+          fmt::format("--nodes {}: the {} ranks are not a multiple of it", o.nodes, shape.ranks));
+  require(o.experts % shape.ranks == 0,
+          fmt::format("--experts {} is not a multiple of the {} ranks", o.experts, shape.ranks));
+  require(o.topk <= o.experts, fmt::format("--topk {}: expected at most --experts {}", o.topk, o.experts));
+  require(shape.row_bytes() % 16 == 0, fmt::format("--hidden {}: a row has {} bytes, expected a multiple of 16",  //
                                                    o.hidden, shape.row_bytes()));
-  require(!o.quant || o.dtype == "bf16", fmt::format("--quant with --dtype {}: expected bf16", o.dtype));
+  require(!o.quant || o.dtype == "bf16", fmt::format("--quant: --dtype is {}, expected bf16", o.dtype));
   require(shape.received_dtype() != ucclEpFloat8e4m3 || o.hidden % 128 == 0,
-          fmt::format("--hidden {}: fp8 needs a multiple of 128", o.hidden));
-  require(!o.graph || o.device != "host", "--graph with --device host: it times launches of a GPU's driver");
+          fmt::format("--hidden {}: expected a multiple of 128 with fp8", o.hidden));
+  require(!o.graph || o.device != "host", "--graph needs a GPU: it times launches of a GPU's driver");
   require(o.mode == "ll" ? o.layout != "flat" : o.layout != "rank_major",
-          fmt::format("--layout {} does not exist in --mode {}", o.layout, o.mode));
-  require(o.late_rank < shape.ranks, fmt::format("--late: rank {} of {} ranks", o.late_rank, shape.ranks));
-  require(!o.corrupt || o.check > 0, "--corrupt with -c 0: nothing would notice");
+          fmt::format("--layout {} is not supported in --mode {}", o.layout, o.mode));
+  require(o.late_rank < shape.ranks,
+          fmt::format("--late: rank {} does not exist among {} ranks", o.late_rank, shape.ranks));
+  require(!o.corrupt || o.check > 0, "--corrupt needs checks: -c must not be 0");
   require(o.mpi_ranks == 0 || o.ranks_per_process() == 1,
-          "an MPI launcher starts one rank per process: no -t and no -g");
+          "an MPI launcher starts one rank per process: leave out -t and -g");
   check_gpus(o);
 }
 
@@ -449,9 +456,9 @@ void check_options(const Options& o) {
 int Options::gpu_of(int index) const {
   if (gpus_here == 0 || index < gpus_here) return index;
   require(share_gpus,
-          fmt::format("rank {} of this machine has no GPU of its own, as there {} {}: --share-gpus lets ranks "
-                      "share them",
-                      index, gpus_here == 1 ? "is" : "are", counted(gpus_here, "GPU")));
+          fmt::format(
+              "rank {} of this machine has no GPU of its own, as there {} {}: use --share-gpus to let ranks share them",
+              index, gpus_here == 1 ? "is" : "are", counted(gpus_here, "GPU")));
   return index % gpus_here;
 }
 

@@ -31,7 +31,7 @@ pid_t start(const Options& options, int fd, int index) {
 
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid < 0) throw PerfError(fmt::format("fork: {}", std::strerror(errno)));
+  if (pid < 0) throw PerfError(fmt::format("cannot start a process: fork: {}", std::strerror(errno)));
   if (pid > 0) return pid;
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing is left behind if the parent is killed
   if (getppid() != parent || fcntl(fd, F_SETFD, 0) != 0) _exit(exec_failed);
@@ -54,7 +54,7 @@ void wait_for_processes(std::map<pid_t, int> running, const std::function<void(p
     int status = 0;
     const pid_t pid = waitpid(-1, &status, 0);
     if (pid < 0 && errno == EINTR) continue;
-    if (pid < 0) throw PerfError(fmt::format("waitpid: {}", std::strerror(errno)));
+    if (pid < 0) throw PerfError(fmt::format("cannot wait for a process: waitpid: {}", std::strerror(errno)));
     const auto found = running.find(pid);
     if (found == running.end()) continue;
     const int index = found->second;

@@ -167,7 +167,7 @@ bool run_mpi(const Options& options, const std::function<bool(Team&)>& rank) {
   const std::unique_ptr<Team> team = open_mpi_team();
   if (team->size() != options.ranks()) {
     throw PerfError(
-        fmt::format("MPI has {} ranks, but the launcher's environment says {}", team->size(), options.ranks()));
+        fmt::format("MPI has {} ranks, but the launcher's environment names {}", team->size(), options.ranks()));
   }
   return run_member(options, *team, rank);
 }

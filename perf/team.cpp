@@ -106,7 +106,7 @@ void SharedMemoryTeam::barrier() {
   const timespec nap{0, 50'000'000};
   for (int naps = 0; header_->generation.load() == generation; ++naps) {
     check_failed();
-    if (naps > barrier_seconds * 20) throw PerfError("a barrier of the ranks took too long");
+    if (naps > barrier_seconds * 20) throw PerfError("a barrier of the ranks timed out");
     futex_wait(header_->generation, generation, nap);
   }
 }

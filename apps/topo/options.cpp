@@ -16,12 +16,11 @@ namespace {
 
 const char* const description =
     "Prints what libucclep sees of this machine, or of machines saved as XML, and how it would place ranks on them: "
-    "who shares "
-    "a node and a domain, which NICs each rank uses, on which CPUs its proxies run.";
+    "which ranks share a node and a domain, which NICs each rank uses, and on which CPUs its proxies run.";
 
-const char* const footer = R"(Files are what hwloc writes:  lstopo --whole-io machine.xml
-What hwloc does not know may stand there in <info> elements: UcclepLinkKind, UcclepLinkIsland
-and UcclepLinkFabric of a GPU, UcclepGigabits of a NIC. Several files are several machines.
+const char* const footer = R"(hwloc writes such files:  lstopo --whole-io machine.xml
+<info> elements may add what hwloc does not detect: UcclepLinkKind, UcclepLinkIsland and
+UcclepLinkFabric of a GPU, UcclepGigabits of a NIC. Each file is one machine.
 
 The path of a rank is what its GPU and the farthest of its NICs have in common: a PCIe switch,
 a host bridge, a NUMA node, or the machine only.
@@ -34,7 +33,7 @@ std::string version() {
 }
 
 void add_options(CLI::App& app, Options& o) {
-  app.add_option("--file", o.files, "XML file of hwloc instead of this machine; may be given several times")
+  app.add_option("--file", o.files, "XML file of hwloc to use instead of this machine; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--copies", o.copies, "Number of machines of each kind")
       ->check(CLI::Range(1, 4096))
@@ -42,15 +41,14 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--ranks", o.ranks, "Ranks on each machine (0 = one per GPU, one where there is none)")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
-  app.add_option("--nics", o.nics,
-                 "The only NICs that ranks may use, in the order of rails: names, separated by commas")
+  app.add_option("--nics", o.nics, "NICs that ranks may use, in the order of rails: names, separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--virtual-nodes", o.node_sizes, "Sizes of virtual nodes of consecutive ranks, as in 3,5")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(1, INT_MAX));
-  app.add_option("--ranks-per-domain", o.ranks_per_domain, "Divide nodes into domains of that size (0 = do not)")
+  app.add_option("--ranks-per-domain", o.ranks_per_domain, "Divide nodes into domains of this size (0 = do not)")
       ->check(CLI::Range(0, INT_MAX))
       ->capture_default_str();
   app.add_option("--proxies", o.proxy_threads, "Proxy threads of each rank (0 = the library's choice)")

@@ -18,10 +18,10 @@ int main(int argc, char** argv) {
     if (done) return 0;
     Machine machine(options);
     if (options.experts % machine.ranks() != 0) {
-      throw UsageError(fmt::format("--experts {} is no multiple of {} ranks", options.experts, machine.ranks()));
+      throw UsageError(fmt::format("--experts {} is not a multiple of the {} ranks", options.experts, machine.ranks()));
     }
     if (options.skew < 0 || options.skew > machine.ranks()) {
-      throw UsageError(fmt::format("--skew {}: expected 0 to {}, the ranks", options.skew, machine.ranks()));
+      throw UsageError(fmt::format("--skew {}: expected 0 to {}, the number of ranks", options.skew, machine.ranks()));
     }
     CeilingReport report(options, machine);
     measure_ceilings(machine, options, [&](const Ceiling& ceiling) { report.row(ceiling); });

@@ -15,30 +15,29 @@ namespace ucclep::perf {
 namespace {
 
 const char* const ceiling_description =
-    "Plain copy kernels over the routing of dispatch_perf and combine_perf: the speed-of-light bound of this machine. "
-    "Every place is known beforehand, so nothing but the rows themselves, and in LL their epochs, is moved.";
+    "Runs plain copy kernels over the routing of dispatch_perf and combine_perf: the speed-of-light bound of this "
+    "machine. All destinations are known beforehand, so only the rows themselves, and in LL their epochs, are moved.";
 
 const char* const ceiling_footer = R"(Rows of the table:
-  ht-dispatch   a row is loaded once and stored to its place at each rank that wants it
+  ht-dispatch   each row is loaded once and stored to its slot at each destination rank
   ht-combine    a token's rows are pulled, summed in fp32 in the order of the ranks, and
                 written as bf16
   ll-dispatch   the same as ht-dispatch over lines that carry their epoch, with the copy
                 to the output; rounds 1: one launch; rounds n: one launch of n, per round
   ll-dispatch-experts  the same, with a copy for each expert, as in EXPERT_MAJOR
-  ll-dispatch-cast  the same, of bf16 that becomes fp8 with scales on the way
-  ll-combine    each row back to the rank of its token, summed there, over such lines
-  all-to-all    every row to, or from, one other rank, on all SMs
-  flag          one way of a word from rank 0 to rank 1, without order and as release
+  ll-dispatch-cast  the same, with bf16 quantised to fp8 with scales
+  ll-combine    each row goes back to the rank of its token and is summed there, over such lines
+  all-to-all    every row goes to, or comes from, one other rank, on all SMs
+  flag          one-way latency of a word from rank 0 to rank 1, relaxed and as release
                 and acquire
   launch, host  the host's time for the launch of a kernel that does nothing
 A time is that of the slowest rank of a launch, by events around it; before them caches
-are emptied, and the ranks meet on their devices: in LL inside a launch of the same
-kernel that is not timed. What was moved last in each row of the table is compared
-in every bit. Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.
+are emptied, and the ranks meet on their devices: in LL inside an untimed launch of the
+same kernel. The data moved last in each row of the table is compared bit for bit. Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.
 On 4 H200, with the default sizes, the floor column has what such kernels are known to
 take there, and a last line says whether this run is within 3 % of all of them.
 With --share-gpus all ranks run in this process, so that MPS is not needed; kernels of
-ranks that share a GPU have their part of its SMs. Such times say nothing about ranks
+ranks that share a GPU have their part of its SMs. Such times do not apply to ranks
 that have a GPU each.)";
 
 void check_ceiling(const CeilingOptions& o) {
@@ -60,7 +59,7 @@ void check_ceiling(const CeilingOptions& o) {
           fmt::format("-g {}: expected 2 to {} ranks", o.ranks, ceiling_max_ranks));
   require(o.hidden % 512 == 0,
           fmt::format("--hidden {}: expected a multiple of 512, for fp8 rows with scales", o.hidden));
-  require(o.topk <= o.experts, fmt::format("--topk {} is above --experts {}", o.topk, o.experts));
+  require(o.topk <= o.experts, fmt::format("--topk {}: expected at most --experts {}", o.topk, o.experts));
 }
 
 }  // namespace
@@ -85,7 +84,7 @@ CeilingOptions parse_ceiling_options(int argc, char** argv, bool* done) {
   app.option_defaults()->take_last();
   app.add_option("-g,--gpus", o.ranks, "Ranks, one per GPU (0 = all GPUs of the machine, on the host device 4)");
   app.add_option("-n,--iters", o.iterations, "Timed launches of each kernel")->capture_default_str();
-  app.add_option("-w,--warmup", o.warmup, "Launches before those")->capture_default_str();
+  app.add_option("-w,--warmup", o.warmup, "Warm-up launches")->capture_default_str();
   app.add_option("-J,--json", o.json, json_help);
   app.add_option("--ht-tokens", o.ht_tokens, "Tokens per rank in HT, or a list")
       ->capture_default_str()
@@ -95,10 +94,10 @@ CeilingOptions parse_ceiling_options(int argc, char** argv, bool* done) {
       ->capture_default_str()
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--hidden", o.hidden, "Elements of a row")->capture_default_str();
-  app.add_option("--experts", o.experts, "Experts of all ranks")->capture_default_str();
-  app.add_option("--topk", o.topk, "Experts of a token")->capture_default_str();
-  app.add_option("--skew", o.skew, "Rank 0 is chosen so many times as often as the average rank; 0 = all alike")
+  app.add_option("--hidden", o.hidden, "Elements per row")->capture_default_str();
+  app.add_option("--experts", o.experts, "Experts of all ranks together")->capture_default_str();
+  app.add_option("--topk", o.topk, "Experts per token")->capture_default_str();
+  app.add_option("--skew", o.skew, "Rank 0 is chosen this many times as often as the average rank (0 = uniform)")
       ->capture_default_str();
   app.add_option("--seed", o.seed, "Seed of routing and data")->check(not_negative())->capture_default_str();
   app.add_option("--sms", o.sms, "SMs of the HT kernels")->capture_default_str();
@@ -109,7 +108,7 @@ CeilingOptions parse_ceiling_options(int argc, char** argv, bool* done) {
       ->capture_default_str();
   app.add_flag("--share-gpus", o.share_gpus,
                "More ranks than GPUs: rank r takes GPU r modulo their number (see below)");
-  app.add_option("--timeout-ms", o.timeout_ms, "Longest wait of a kernel")->capture_default_str();
+  app.add_option("--timeout-ms", o.timeout_ms, "Timeout of a kernel")->capture_default_str();
   app.add_flag("--corrupt", o.corrupt, "Flip a byte of what rank 0 sends: the run must fail");
   *done = !parse(app, argc, argv);
   if (*done) return o;

@@ -44,7 +44,8 @@ std::vector<std::unique_ptr<Device>> open_devices(const CeilingOptions& options)
   }
   if (ranks > there && !options.share_gpus) {
     throw UsageError(fmt::format(
-        "-g {}: the GPUs here are {}, and each rank takes one. --share-gpus lets ranks share them", ranks, there));
+        "-g {}: this machine has {} GPUs, and each rank needs one; use --share-gpus to let ranks share them", ranks,
+        there));
   }
   for (int i = 0; i < ranks; ++i) devices.push_back(gpu::open_gpu_device(*driver, i % there));
   return devices;
@@ -174,7 +175,7 @@ void Machine::check_late(int rank) {
   uint32_t late = 0;
   read_rows(rank, ranks_[rank].words + late_offset, sizeof late, 1,
             [&](size_t, const std::byte* where) { std::memcpy(&late, where, sizeof late); });
-  if (late > 0) throw PerfError(fmt::format("rank {}: {} warps waited in vain for {} ms", rank, late, timeout_ms_));
+  if (late > 0) throw PerfError(fmt::format("rank {}: {} warps timed out after {} ms", rank, late, timeout_ms_));
 }
 
 void Machine::empty_caches(int rank) {

@@ -14,17 +14,18 @@ namespace ucclep::perf {
 namespace {
 
 const char* const fifo_description =
-    "The command ring: how many commands producers hand to one proxy thread, and how long one takes there and back.";
+    "Measures the command ring: how many commands producers pass to one proxy thread, and the round trip of one "
+    "command.";
 
 const char* const fifo_footer = R"(Rows of the table:
   push           commands as fast as they are taken, in M/s: every lane pushes, `batch`
                  commands at a time; from threads also a bare ring with one producer
-  push-ordered   each push behind a fence, as for commands about what was just written
-  trip           one command to the reader, and its position back, in us; beside it a
-                 bare flag on the same way
-  trip-ordered   the same, with what was written before on both ways
-All commands are decoded by one thread and checked: each arrives once, whole and in the
-order of its producer. The median of the repeats counts. `ratio` is that to the bare
+  push-ordered   each push follows a fence, as for commands about data just written
+  trip           round trip in us: one command to the reader, and its position back; beside it
+                 a bare flag over the same path
+  trip-ordered   the same, ordered after earlier writes in both directions
+One thread decodes and checks all commands: each must arrive once, whole and in the
+order of its producer. Figures are medians of the repeats. `ratio` is relative to the bare
 ring (more is better) or to the bare flag (less is better), which run in turn with it.
 Exit code: 0 = nothing is wrong, 2 = bad command line, 1 = all else.)";
 
@@ -75,16 +76,16 @@ FifoOptions parse_fifo_options(int argc, char** argv, bool* done) {
   app.add_option("-c,--commands", o.commands, "Commands of a run (10000000; host 1000000)");
   app.add_option("--rounds", o.rounds, "Round trips of a run (GPU 20000; host 2000; threads 100000)");
   app.add_option("-n,--repeats", o.repeats, "Timed runs of each row")->capture_default_str();
-  app.add_option("-w,--warmup", o.warmup, "Runs before those")->capture_default_str();
+  app.add_option("-w,--warmup", o.warmup, "Warm-up runs")->capture_default_str();
   app.add_option("--device", o.device, "auto (the GPU of the machine, else threads), cuda, hip, host or threads")
       ->check(CLI::IsMember({"auto", "cuda", "hip", "host", "threads"}))
       ->capture_default_str();
-  app.add_option("--gpu", o.index, "Which GPU")->capture_default_str();
+  app.add_option("--gpu", o.index, "Index of the GPU")->capture_default_str();
   app.add_option("--poll", o.poll, "Commands that the reader takes at a time")->capture_default_str();
   app.add_option("--capacity-log2", o.capacity_log2, "Slots of a ring, as a power of two (0 = the library's choice)");
   list("--cpus", o.cpus, "CPU of the reader, then those of threads that push (in the order of the machine's)");
   app.add_option("-J,--json", o.json, json_help);
-  app.add_option("--timeout-ms", o.timeout_ms, "Longest wait")->capture_default_str();
+  app.add_option("--timeout-ms", o.timeout_ms, "Timeout of a wait")->capture_default_str();
   app.add_flag("--corrupt", o.corrupt, "Flip a bit of a command before it is checked: the run must fail");
   *done = !parse(app, argc, argv);
   if (*done) return o;

@@ -79,7 +79,8 @@ Taken Consumer::take(uint64_t commands) {
     }
     if (found == 0) {
       if (!patience.is_over_after_nothing()) continue;
-      throw PerfError(fmt::format("{} of {} commands came, and none for {} ms", taken.commands, commands, timeout_ms_));
+      throw PerfError(
+          fmt::format("{} of {} commands arrived, then none for {} ms", taken.commands, commands, timeout_ms_));
     }
     patience.found();
     if (taken.commands == 0) {
@@ -103,7 +104,7 @@ void echo_flag(uint64_t* from, uint64_t* to, uint64_t last, int timeout_ms) {
       answered = value;
       patience.found();
     } else if (patience.is_over_after_nothing()) {
-      throw PerfError(fmt::format("no flag came for {} ms", timeout_ms));
+      throw PerfError(fmt::format("no flag arrived for {} ms", timeout_ms));
     }
   }
 }

@@ -46,7 +46,7 @@ class Running {
   Running(Device& device, ucclEpStream_t stream, int timeout_ms)
       : device_(device), stream_(stream), timeout_ms_(timeout_ms) {}
   ~Running() {
-    best_effort("fifo_perf", "waiting for a kernel", [&] { device_.stream_synchronize(stream_, 2 * timeout_ms_); });
+    best_effort("fifo_perf", "cannot wait for a kernel", [&] { device_.stream_synchronize(stream_, 2 * timeout_ms_); });
   }
 
  private:
@@ -149,7 +149,7 @@ class KernelBench : public Bench {
     if (device_->stream_synchronize(stream_, 2 * options_.timeout_ms) != ucclEpSuccess) {
       throw PerfError(fmt::format("a kernel did not finish within {} ms", 2 * options_.timeout_ms));
     }
-    if (*late_word() != 0) throw PerfError(fmt::format("a lane waited in vain for {} ms", options_.timeout_ms));
+    if (*late_word() != 0) throw PerfError(fmt::format("a lane timed out after {} ms", options_.timeout_ms));
   }
   double elapsed_us(uint32_t rounds) {
     synchronize();

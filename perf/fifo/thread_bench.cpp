@@ -86,10 +86,10 @@ class ThreadBench : public Bench {
         sum += value;
       } else if (polls % (1 << 16) == 0 && deadline.expired()) {
         stop = true;
-        throw PerfError("the bare ring did not end in time");
+        throw PerfError("the bare ring did not finish in time");
       }
     }
-    if (sum != commands * (commands - 1) / 2) throw PerfError("the bare ring lost something");
+    if (sum != commands * (commands - 1) / 2) throw PerfError("the bare ring lost a command");
     return static_cast<double>(commands - 1) / std::chrono::duration<double>(Clock::now() - begin).count() * 1e-6;
   }
 

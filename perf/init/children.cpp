@@ -29,7 +29,7 @@ void run_child(SharedMemoryTeam& team, int rank, const std::function<void(Team&)
 pid_t start(SharedMemoryTeam& team, int rank, const std::function<void(Team&)>& body) {
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid < 0) team.fail(fmt::format("fork: {}", std::strerror(errno)));
+  if (pid < 0) team.fail(fmt::format("cannot start a process: fork: {}", std::strerror(errno)));
   if (pid != 0) return pid;
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing is left behind if the parent is killed
   if (getppid() == parent) run_child(team, rank, body);

@@ -23,7 +23,7 @@ class Shared {
   static_assert(std::is_trivially_destructible_v<T>);
   Shared() {
     void* memory = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw PerfError("mmap: no memory for what ranks measure");
+    if (memory == MAP_FAILED) throw PerfError("cannot allocate memory for the measurements of ranks: mmap failed");
     object_ = new (memory) T{};
   }
   ~Shared() { munmap(object_, sizeof(T)); }

@@ -14,16 +14,16 @@ namespace ucclep::perf {
 namespace {
 
 const char* const init_description =
-    "What init costs against the number of ranks: ucclEpCommInitRank, and ucclEpGroupCreate between nodes.";
+    "Measures the time of init against the number of ranks: ucclEpCommInitRank, and ucclEpGroupCreate between nodes.";
 
 const char* const init_footer = R"(Rows of the table:
   real       ranks are processes of this machine on the host device, each a node of its own,
              joined by loopback
-  simulated  rank 0 is the library's, the others are sockets of one process: they meet at the
-             rendezvous and in the hub, and come to the same rounds with parts of the same
+  simulated  rank 0 is the library's, the others are sockets of one process: they join the
+             rendezvous and the hub, and take part in the same rounds with parts of the same
              size, without device and group
-A time is that from the first rank's call to the last one's return, in ms; the median of the
-repeats counts. `sent` and `received` are the bytes of a rank in ucclEpGroupCreate's rounds,
+A time runs from the first rank's call to the last one's return, in ms; it is the median of
+the repeats. `sent` and `received` are the bytes of a rank in ucclEpGroupCreate's rounds,
 the mean of all ranks but 0, which is in the hub's process. Where there are both rows of a
 number of ranks, these bytes have to be the same within 2 %, and of simulated ranks each
 result of a round has to be as long as the parts of all make it.
@@ -38,7 +38,7 @@ void check_init(const InitOptions& o) {
   require(o.repeats >= 1 && o.repeats <= 100, fmt::format("-n {}: expected 1 to 100", o.repeats));
   require(o.warmup >= 0 && o.warmup <= 100, fmt::format("-w {}: expected 0 to 100", o.warmup));
   require(!o.corrupt || *std::max_element(o.ranks.begin(), o.ranks.end()) > 2,
-          "--corrupt: expected more than 2 ranks, -r");
+          "--corrupt: expected more than 2 ranks (-r)");
   require(o.timeout_ms >= 1 && o.timeout_ms <= 600'000,
           fmt::format("--timeout-ms {}: expected 1 to 600000", o.timeout_ms));
 }
@@ -55,13 +55,13 @@ InitOptions parse_init_options(int argc, char** argv, bool* done) {
   app.add_option("-r,--ranks", o.ranks, "Numbers of ranks (2,4,8,16,32,64,128,256,512)")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--real", o.most_real, "Of these, those up to this one with real ranks, too (0 = none)")
+  app.add_option("--real", o.most_real, "Use real ranks, too, up to this number of ranks (0 = never)")
       ->capture_default_str();
   app.add_option("-n,--repeats", o.repeats, "Timed runs of each row")->capture_default_str();
-  app.add_option("-w,--warmup", o.warmup, "Runs before those")->capture_default_str();
+  app.add_option("-w,--warmup", o.warmup, "Warm-up runs")->capture_default_str();
   app.add_option("-J,--json", o.json, json_help);
-  app.add_option("--timeout-ms", o.timeout_ms, "Longest wait of each call")->capture_default_str();
-  app.add_flag("--corrupt", o.corrupt, "A simulated rank brings bytes too many: the run must fail");
+  app.add_option("--timeout-ms", o.timeout_ms, "Timeout of each call")->capture_default_str();
+  app.add_flag("--corrupt", o.corrupt, "A simulated rank sends too many bytes: the run must fail");
   *done = !parse(app, argc, argv);
   if (!*done) check_init(o);
   return o;

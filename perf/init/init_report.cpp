@@ -40,7 +40,7 @@ InitReport::InitReport(const InitOptions& options)
   line("# init_perf version {} commit {}: init and group of a rank a node, {} cores, load {:.1f}", version, commit,
        environment_.cores, start_load_);
   line("# warmup runs: {} runs: {} timeout {} ms", options.warmup, options.repeats, options.timeout_ms);
-  if (options.corrupt) line("# a rank brings bytes too many: this run has to fail");
+  if (options.corrupt) line("# a rank sends too many bytes: this run has to fail");
   line("#");
   line("# {:>6} {:<9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10} {:>7}", "ranks", "are", "init", "min", "max",
        "group", "min", "max", "sent", "received", "#wrong");

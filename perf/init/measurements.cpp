@@ -173,7 +173,7 @@ class SimulatedRanks {
       for (const HubRound& round : rounds) take_part(*bootstrap_, round, deadline());
     } else {
       crowd_->run(rounds, deadline());
-      check_finished("came to the end of all rounds");
+      check_finished("finished all rounds");
     }
   }
 

@@ -243,7 +243,7 @@ void Layer::fused(void* out) {
   layer.out = out;
   const int blocks = o_.gemm_sms > 0 ? std::min(rank_.sms, o_.gemm_sms) : rank_.sms;
   const char* const wrong = moe_layer::launch(layer, blocks, rank_.stream);
-  if (wrong != nullptr) throw PerfError(std::string("the fused kernel: ") + wrong);
+  if (wrong != nullptr) throw PerfError(std::string("cannot launch the fused kernel: ") + wrong);
 }
 
 std::vector<uint16_t> Layer::results(const std::string& way) {

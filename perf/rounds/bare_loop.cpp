@@ -125,7 +125,7 @@ void BareLoop::launch() {
 Tally BareLoop::verify() {
   uint32_t late;
   std::memcpy(&late, endpoint_.memory().read(late_, sizeof late), sizeof late);
-  if (late != 0) throw PerfError("a peer's rows did not come in time in the bare loop");
+  if (late != 0) throw PerfError("a peer's rows did not arrive in time in the bare loop");
   Shape shape = endpoint_.shape();
   shape.layout = UCCLEP_LAYOUT_FLAT;
   return endpoint_.check_combine(shape);

@@ -42,8 +42,9 @@ std::unique_ptr<GpuKernels> open_gpu(const ucclEpCommInfo_t& info) {
 LaunchShape gpu_shape(DeviceTraits traits, unsigned sharers, const Options& options) {
   traits.num_sms = std::max(1u, traits.num_sms / sharers);
   if (options.blocks > static_cast<int>(traits.num_sms)) {
-    throw PerfError(fmt::format("--blocks {}: all blocks are resident at once, and a rank has {} SMs here",
-                                options.blocks, traits.num_sms));
+    throw PerfError(
+        fmt::format("--blocks {}: expected at most {}, the SMs of a rank: all blocks must be resident at once",
+                    options.blocks, traits.num_sms));
   }
   return plan_counting(traits, options.blocks > 0 ? options.blocks : options.sms);
 }

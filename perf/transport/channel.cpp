@@ -33,7 +33,7 @@ Addresses resolve(const std::string& host, const std::string& port) {
 
 Fd socket_for(const addrinfo& address) {
   Fd fd(socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol));
-  if (!fd) fail(ucclEpSystemError, "socket: {}", std::strerror(errno));
+  if (!fd) fail(ucclEpSystemError, "cannot create a socket: {}", std::strerror(errno));
   return fd;
 }
 
@@ -48,7 +48,7 @@ Fd without_delay(Fd fd) {
 std::pair<Fd, Fd> Channel::pair() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    fail(ucclEpSystemError, "socketpair: {}", std::strerror(errno));
+    fail(ucclEpSystemError, "cannot create a pair of sockets: {}", std::strerror(errno));
   }
   return {Fd(ends[0]), Fd(ends[1])};
 }
@@ -59,14 +59,14 @@ Fd Channel::listen(const std::string& port, int timeout_ms) {
   const int on = 1;
   setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(listener.get(), address->ai_addr, address->ai_addrlen) != 0 || ::listen(listener.get(), 1) != 0) {
-    fail(ucclEpSystemError, "port {}: {}", port, std::strerror(errno));
+    fail(ucclEpSystemError, "cannot listen on port {}: {}", port, std::strerror(errno));
   }
   pollfd wait{listener.get(), POLLIN, 0};
   const int ready = poll(&wait, 1, timeout_ms);
-  if (ready == 0) fail(ucclEpTimeout, "port {}: nobody connected within {} ms", port, timeout_ms);
-  if (ready < 0) fail(ucclEpSystemError, "port {}: {}", port, std::strerror(errno));
+  if (ready == 0) fail(ucclEpTimeout, "port {}: no other side connected within {} ms", port, timeout_ms);
+  if (ready < 0) fail(ucclEpSystemError, "cannot listen on port {}: {}", port, std::strerror(errno));
   Fd accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!accepted) fail(ucclEpSystemError, "accept: {}", std::strerror(errno));
+  if (!accepted) fail(ucclEpSystemError, "cannot accept a connection: {}", std::strerror(errno));
   return without_delay(std::move(accepted));
 }
 
@@ -78,7 +78,7 @@ Fd Channel::connect(const std::string& host_and_port, int timeout_ms) {
   for (;;) {
     Fd fd = socket_for(*address);
     if (::connect(fd.get(), address->ai_addr, address->ai_addrlen) == 0) return without_delay(std::move(fd));
-    if (deadline.expired()) fail(ucclEpTimeout, "{}: {}", host_and_port, std::strerror(errno));
+    if (deadline.expired()) fail(ucclEpTimeout, "cannot connect to {}: {}", host_and_port, std::strerror(errno));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
@@ -88,7 +88,7 @@ void Channel::send(const void* data, size_t bytes) {
   while (bytes > 0) {
     const ssize_t sent = ::send(socket_.get(), next, bytes, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) fail(ucclEpRemoteError, "the other side is gone: {}", std::strerror(errno));
+    if (sent < 0) fail(ucclEpRemoteError, "cannot send to the other side: {}", std::strerror(errno));
     next += sent;
     bytes -= static_cast<size_t>(sent);
   }
@@ -104,9 +104,10 @@ void Channel::receive(void* data, size_t bytes, const std::function<void()>& mea
       bytes -= static_cast<size_t>(got);
       continue;
     }
-    if (got == 0) fail(ucclEpRemoteError, "the other side has ended");
-    if (errno != EAGAIN && errno != EINTR) fail(ucclEpRemoteError, "the other side: {}", std::strerror(errno));
-    if (deadline.expired()) fail(ucclEpTimeout, "the other side said nothing for {} ms", timeout_ms_);
+    if (got == 0) fail(ucclEpRemoteError, "the other side closed the connection");
+    if (errno != EAGAIN && errno != EINTR)
+      fail(ucclEpRemoteError, "cannot receive from the other side: {}", std::strerror(errno));
+    if (deadline.expired()) fail(ucclEpTimeout, "the other side sent nothing for {} ms", timeout_ms_);
     meanwhile();
     // Asleep: beside a side that only waits, a baseline has the CPUs for itself.
     pollfd wait{socket_.get(), POLLIN, 0};

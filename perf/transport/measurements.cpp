@@ -28,7 +28,7 @@ double bare_seconds(const TransportOptions& options, const TransportRun& run) {
   const std::unique_ptr<FILE, int (*)(FILE*)> output(popen(command.c_str(), "r"), pclose);
   double seconds = 0;
   if (output == nullptr || std::fscanf(output.get(), "%lf", &seconds) != 1 || seconds <= 0) {
-    fail(ucclEpSystemError, "the baseline printed no figure: {}", command);
+    fail(ucclEpSystemError, "the baseline printed no result: {}", command);
   }
   return seconds;
 }

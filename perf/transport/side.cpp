@@ -98,7 +98,7 @@ void Side::until(uint64_t& count, uint64_t goal) {
     const uint64_t before = count;
     for (int i = 0; i < 1000 && count < goal; ++i) poll();
     if (count != before) deadline = Deadline::after_ms(options_.timeout_ms);
-    if (deadline.expired()) fail(ucclEpTimeout, "nothing came for {} ms", options_.timeout_ms);
+    if (deadline.expired()) fail(ucclEpTimeout, "nothing arrived for {} ms", options_.timeout_ms);
   }
 }
 
@@ -164,7 +164,7 @@ void Side::write_all(const TransportRun& run) {
     const uint64_t now = arrived_ + done_ + answers_;
     if (now != seen) deadline = Deadline::after_ms(options_.timeout_ms);
     seen = now;
-    if (deadline.expired()) fail(ucclEpTimeout, "nothing came for {} ms", options_.timeout_ms);
+    if (deadline.expired()) fail(ucclEpTimeout, "nothing arrived for {} ms", options_.timeout_ms);
   }
 }
 

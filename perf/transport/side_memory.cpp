@@ -45,7 +45,7 @@ std::unique_ptr<SideMemory> make_side_memory(const TransportOptions& options, Pl
   if (options.memory == "host") return std::make_unique<HostMemory>(bytes);
   std::string why;
   const gpu::Driver* driver = find_gpu_driver(options.device, &why);
-  if (driver == nullptr) fail(ucclEpNotSupported, "pinned memory is that of a GPU: {}", why);
+  if (driver == nullptr) fail(ucclEpNotSupported, "--memory pinned needs a GPU: {}", why);
   gpu::DeviceOrdinal device = 0;
   driver->check(driver->api().device_get(&device, place.of_all(options.pairs) % driver->device_count()),
                 "opening a device");

@@ -77,7 +77,7 @@ class Children {
   Fd fork_one(const std::function<bool(Fd)>& body) {
     auto [mine, theirs] = Channel::pair();
     const pid_t child = fork();
-    if (child < 0) fail(ucclEpSystemError, "fork failed");
+    if (child < 0) fail(ucclEpSystemError, "cannot start a process: fork failed");
     if (child == 0) {
       mine.reset();
       _exit(guarded([&, socket = std::move(theirs)]() mutable { return body(std::move(socket)); }));

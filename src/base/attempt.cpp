@@ -16,8 +16,8 @@ namespace {
 const Error& no_memory = *new Error(ucclEpOutOfMemory, "out of memory on the host");
 
 Error unexpected(const char* what) {
-  log::warn("error", "an unexpected exception: {}", what);
-  return {ucclEpInternalError, "an unexpected exception inside the library, which UCCLEP_DEBUG=WARN describes"};
+  log::warn("error", "caught an unexpected exception: {}", what);
+  return {ucclEpInternalError, "the library caught an unexpected exception: set UCCLEP_DEBUG=WARN to log what it was"};
 }
 
 Error described() {
@@ -28,16 +28,15 @@ Error described() {
   } catch (const std::bad_alloc&) {
     return no_memory;
   } catch (const std::length_error&) {
-    return {ucclEpOutOfMemory, "a size is larger than any memory of the host"};
+    return {ucclEpOutOfMemory, "a size exceeds the largest possible allocation of the host"};
   } catch (const std::filesystem::filesystem_error& error) {
-    return {ucclEpSystemError,
-            fmt::format("the file system refused {}: {}", error.path1().native(), error.code().message())};
+    return {ucclEpSystemError, fmt::format("cannot access {}: {}", error.path1().native(), error.code().message())};
   } catch (const std::system_error& error) {
-    return {ucclEpSystemError, "a call of the operating system failed: " + error.code().message()};
+    return {ucclEpSystemError, "a system call failed: " + error.code().message()};
   } catch (const std::exception& error) {
     return unexpected(error.what());
   } catch (...) {
-    return unexpected("of unknown type");
+    return unexpected("its type is unknown");
   }
 }
 

@@ -27,7 +27,7 @@ std::string errno_text(int error) {
       return text + ": the machine has too many open files (sysctl fs.file-max)";
     case ENOMEM:
       return fmt::format(
-          "{}: the machine's memory is used up, or a limit of the process (RLIMIT_AS, ulimit -v, is {}; sysctl "
+          "{}: the machine is out of memory, or the process is at a limit (RLIMIT_AS, ulimit -v, is {}; sysctl "
           "vm.max_map_count)",
           text, value_of(RLIMIT_AS));
     case EFBIG:

@@ -87,8 +87,8 @@ Fd open_to_append(const std::string& name) {
 }
 
 std::string why_not_opened(int error) {
-  if (error == ELOOP) return "it is a symbolic link, which is not followed";
-  if (error == ENXIO) return "it is a pipe that nobody reads";
+  if (error == ELOOP) return "it is a symbolic link, and symbolic links are not followed";
+  if (error == ENXIO) return "it is a pipe without a reader";
   return errno_text(error);
 }
 

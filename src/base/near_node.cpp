@@ -33,11 +33,11 @@ NearNode::NearNode(int node) {
   if (node < 0) return;
   int policy = MPOL_DEFAULT;
   if (static_cast<unsigned>(node) >= max_nodes) {
-    why_not_ = "the node's number is larger than any that a kernel has";
+    why_not_ = "the node's number exceeds the maximum of Linux";
   } else if (!get_policy(&policy)) {
     why_not_ = "get_mempolicy: " + errno_text(errno);
   } else if (policy != MPOL_DEFAULT) {
-    why_not_ = "the thread has a policy of its own";
+    why_not_ = "the thread already has a memory policy";
   } else if (!prefer(static_cast<unsigned>(node))) {
     why_not_ = "set_mempolicy: " + errno_text(errno);
   } else {

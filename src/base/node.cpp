@@ -17,7 +17,7 @@ NodeId this_node() {
   NodeId id;
   Fd file(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
   if (!file && (errno == EMFILE || errno == ENFILE)) {
-    fail(ucclEpSystemError, "cannot find out which machine this is: {}", errno_text(errno));
+    fail(ucclEpSystemError, "cannot identify this machine: {}", errno_text(errno));
   }
   // Without /proc this process cannot know whom it shares a kernel with: many machines have the same name.
   if (!file || read(file.get(), id.boot_id.data(), id.boot_id.size() - 1) <= 0) {

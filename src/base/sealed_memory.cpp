@@ -45,7 +45,8 @@ SealedMemory SealedMemory::map(Fd fd) {
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     fail(ucclEpInvalidArgument, "the shared memory is not a memfd that is sealed against shrinking");
   }
-  if (status.st_size <= 0) fail(ucclEpInvalidArgument, "the shared memory has {} bytes", status.st_size);
+  if (status.st_size <= 0)
+    fail(ucclEpInvalidArgument, "the shared memory has {} bytes, expected at least 1", status.st_size);
   SealedMemory mapped(std::move(fd), static_cast<size_t>(status.st_size));
   mapped.fd_.reset();
   return mapped;

@@ -29,7 +29,8 @@ void* run_task(void* given) {
   const std::unique_ptr<Task> task(static_cast<Task*>(given));
   pthread_setname_np(pthread_self(), task->name.c_str());
   log::set_rank(task->rank);
-  if (const auto failed = attempt(task->body)) log::warn("thread", "{} ended: {}", task->name, failed->what());
+  if (const auto failed = attempt(task->body))
+    log::warn("thread", "the thread {} ended with an error: {}", task->name, failed->what());
   return nullptr;
 }
 

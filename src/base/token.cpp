@@ -17,7 +17,7 @@ Token Token::random() {
     if (got > 0) {
       have += static_cast<size_t>(got);
     } else if (errno != EINTR) {
-      fail(ucclEpSystemError, "cannot draw random bytes: getrandom: {}", errno_text(errno));
+      fail(ucclEpSystemError, "cannot generate random bytes: getrandom: {}", errno_text(errno));
     }
   }
   return token;

@@ -56,9 +56,9 @@ bool AcceptFilter::handle(const Poller::Event& event) {
 }
 
 void AcceptFilter::tend() {
-  while (drop_impatiently(silent_, patience, "said nothing for three seconds")) {
+  while (drop_impatiently(silent_, patience, "sent nothing for three seconds")) {
   }
-  while (drop_impatiently(greeted_, patience, "did not prove itself for three seconds")) {
+  while (drop_impatiently(greeted_, patience, "did not send its proof within three seconds")) {
   }
   if (std::exchange(paused_, false) && listener_) poller_.add(listener_.get());
   if (std::exchange(knocked_, false) && listener_) accept_some();
@@ -74,7 +74,7 @@ void AcceptFilter::accept_some() {
       socket = accept_from(listener_.get(), &address);
     } catch (const Error& error) {
       if (make_room()) continue;
-      log::warn("bootstrap", "{}; trying again", error.what());
+      log::warn("bootstrap", "{}; the library will retry", error.what());
       if (silent_.empty() && greeted_.empty()) refuse_for_want_of_files();
       return pause();
     }
@@ -88,7 +88,7 @@ void AcceptFilter::refuse_for_want_of_files() {
   const std::string text =
       fmt::format("process {} has too many open files: RLIMIT_NOFILE (ulimit -n) is {}", getpid(), files_limit());
   spare_.reset();
-  best_effort("bootstrap", "somebody is not told why it is refused", [&] {
+  best_effort("bootstrap", "cannot send the reason of a refusal", [&] {
     SocketAddress address;
     const Fd socket = accept_from(listener_.get(), &address);
     const wire::Verdict verdict = refusal(ucclEpSystemError, text);
@@ -103,7 +103,7 @@ void AcceptFilter::take_in(Fd socket, const SocketAddress& address) {
   try {
     poller_.add(number);
   } catch (const Error&) {
-    return refused(address, "could not be watched");
+    return refused(address, "could not be added to epoll");
   }
   Stranger& stranger = silent_.emplace_back();
   stranger.socket = std::move(socket);
@@ -134,8 +134,9 @@ const char* AcceptFilter::hear_greeting(Entry stranger) {
   wire::Greeting& greeting = stranger->greeting;
   const int socket = stranger->socket.get();
   const IoStatus status = receive_some(socket, &greeting, sizeof(greeting), &stranger->have);
-  if (stranger->have >= sizeof(greeting.magic) && greeting.magic != wire::magic) return "sent something else";
-  if (status == IoStatus::closed) return "hung up";
+  if (stranger->have >= sizeof(greeting.magic) && greeting.magic != wire::magic)
+    return "did not send a greeting of this library";
+  if (status == IoStatus::closed) return "closed the connection";
   if (status == IoStatus::again) return nullptr;
   if (greeting.version != wire::version) {
     const wire::Verdict other = refusal(
@@ -147,11 +148,11 @@ const char* AcceptFilter::hear_greeting(Entry stranger) {
     send_all(socket, &other, sizeof(other), Deadline::after_ms(0));
     return "uses another version of the library's wire format";
   }
-  if (greeting.purpose != purpose_) return "wants something else";
+  if (greeting.purpose != purpose_) return "asked for a different service";
   stranger->challenge = challenge_to(greeting, secret_);
   // Both fit into the socket's buffer, which is empty.
   if (send_all(socket, &stranger->challenge, sizeof(wire::Challenge), Deadline::after_ms(0)) != IoStatus::done) {
-    return "hung up";
+    return "closed the connection";
   }
   stranger->greeted = true;
   stranger->have = 0;
@@ -161,7 +162,7 @@ const char* AcceptFilter::hear_greeting(Entry stranger) {
 
 const char* AcceptFilter::hear_proof(Stranger& stranger) {
   const IoStatus status = receive_some(stranger.socket.get(), &stranger.proof, sizeof(stranger.proof), &stranger.have);
-  if (status == IoStatus::closed) return "hung up";
+  if (status == IoStatus::closed) return "closed the connection";
   if (status == IoStatus::again) return nullptr;
   const wire::Proof expected = proof_of(stranger.greeting, stranger.challenge, secret_);
   return same_mac(stranger.proof.proof, expected.proof) ? nullptr : "does not know the secret";
@@ -179,8 +180,8 @@ bool AcceptFilter::drop_impatiently(Queue& queue, milliseconds patience, const c
 
 // Of those that have not spoken the oldest goes; not while it may be about to speak.
 bool AcceptFilter::make_room() {
-  return drop_impatiently(silent_, crowded_patience, "said nothing while others waited") ||
-         drop_impatiently(greeted_, crowded_proof_patience, "did not prove itself while others waited");
+  return drop_impatiently(silent_, crowded_patience, "sent nothing while other connections waited") ||
+         drop_impatiently(greeted_, crowded_proof_patience, "did not send its proof while other connections waited");
 }
 
 void AcceptFilter::drop(Entry stranger, const char* why) {

@@ -269,7 +269,7 @@ SocketAddress local_side(int socket) {
   SocketAddress address;
   address.length = sizeof(address.storage);
   if (getsockname(socket, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
-    fail(ucclEpSystemError, "getsockname: {}", errno_text(errno));
+    fail(ucclEpSystemError, "cannot read the address of a socket: getsockname: {}", errno_text(errno));
   }
   return address;
 }

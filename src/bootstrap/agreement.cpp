@@ -80,7 +80,7 @@ Agreement::Verdict Agreement::judge(const std::vector<std::string>& contribution
   for (size_t rank = 0; rank < contributions.size(); ++rank) {
     auto contribution = parse(contributions[rank]);
     if (!contribution) {
-      return {ucclEpInternalError, fmt::format("rank {} brought an agreement that cannot be read", rank)};
+      return {ucclEpInternalError, fmt::format("cannot parse the agreement message of rank {}", rank)};
     }
     if (rank > 0 && contribution->call != all.front().call) {
       return {ucclEpInvalidUsage,
@@ -102,7 +102,8 @@ Agreement::Verdict Agreement::judge(const std::vector<std::string>& contribution
                     [](const auto& a, const auto& b) { return a.first == b.first; })) {
       return {
           ucclEpInvalidArgument,
-          fmt::format("rank {} compares other settings than rank 0: they run different versions of the library", rank)};
+          fmt::format("rank {} and rank 0 compare different settings: all ranks need the same version of the library",
+                      rank)};
     }
   }
   for (size_t field = 0; field < reference.size(); ++field) {

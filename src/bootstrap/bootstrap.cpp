@@ -64,7 +64,7 @@ bool is_card_of(const JoinCard& card, int rank) {
 void check_card(const JoinCard& card, int rank, int own_rank, int nranks) {
   if (!is_card_of(card, rank)) {
     fail(ucclEpInvalidArgument,
-         "the caller's allgather returned to rank {} something else than rank {}'s part at rank {}'s place "
+         "the caller's allgather returned wrong data to rank {}: the part of rank {} is not at the index of rank {} "
          "(magic {:#x}, version {}, rank {})",
          own_rank, rank, rank, card.magic, card.version, card.rank);
   }
@@ -94,7 +94,7 @@ std::function<void(int, const std::string&)> only_ranks(std::function<void(int, 
   if (!handler) return {};
   return [handler = std::move(handler), nranks](int rank, const std::string& text) {
     if (rank >= 0 && rank < nranks) return handler(rank, text);
-    log::warn("bootstrap", "rank 0 speaks of rank {}, expected 0 to {}: {}", rank, nranks - 1, text);
+    log::warn("bootstrap", "rank 0 sent a report about rank {}, expected 0 to {}: {}", rank, nranks - 1, text);
   };
 }
 
@@ -112,11 +112,13 @@ std::optional<Error> call_allgather(const ucclEpBootstrap_t& callback, std::vect
   try {
     const int code = callback.allgather(callback.ctx, cards.data(), sizeof(JoinCard));
     if (code == 0) return std::nullopt;
-    return Error(ucclEpSystemError, fmt::format("the caller's allgather returned {} on rank {}", code, rank));
+    return Error(ucclEpSystemError,
+                 fmt::format("the caller's allgather returned {} on rank {}, expected 0", code, rank));
   } catch (const std::exception& thrown) {
-    return Error(ucclEpSystemError, fmt::format("the caller's allgather threw on rank {}: {}", rank, thrown.what()));
+    return Error(ucclEpSystemError,
+                 fmt::format("the caller's allgather threw an exception on rank {}: {}", rank, thrown.what()));
   } catch (...) {
-    return Error(ucclEpSystemError, fmt::format("the caller's allgather threw on rank {}", rank));
+    return Error(ucclEpSystemError, fmt::format("the caller's allgather threw an exception on rank {}", rank));
   }
 }
 
@@ -193,7 +195,7 @@ struct Bootstrap::Impl {
   Fd start_hub(Meeting& meeting) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
-      fail(ucclEpSystemError, "socketpair: {}", errno_text(errno));
+      fail(ucclEpSystemError, "cannot create a pair of sockets: socketpair: {}", errno_text(errno));
     }
     Fd own = Fd::process_private(pair[0]);
     hub = std::make_unique<Hub>(std::move(meeting.listener), meeting.secret, nranks, Fd::process_private(pair[1]));
@@ -270,7 +272,8 @@ std::unique_ptr<Bootstrap> Bootstrap::join(const ucclEpBootstrap_t& callback, in
   // Alone: without a place in the buffer this rank cannot take part.
   if (nranks <= 0) fail(ucclEpInvalidArgument, "nranks is {}: expected at least 1", nranks);
   if (nranks > wire::max_ranks) {
-    fail(ucclEpInvalidArgument, "nranks is {}: max_ranks, which ucclEpGroupQuery says, is {}", nranks, wire::max_ranks);
+    fail(ucclEpInvalidArgument, "nranks is {}: expected at most {} (max_ranks of ucclEpGroupQuery)", nranks,
+         wire::max_ranks);
   }
   if (rank < 0 || rank >= nranks) {
     fail(ucclEpInvalidArgument, "rank {} is out of range: expected 0 to {}, because nranks = {}", rank, nranks - 1,
@@ -368,11 +371,11 @@ std::vector<std::pair<int, std::string>> Bootstrap::collect_living(const std::st
     if (name->size() == sizeof of) std::memcpy(&of, name->data(), sizeof of);
     auto text = reader.next();
     if (of < 0 || of >= nranks() || !text)
-      fail(ucclEpInternalError, "call among surviving ranks: a rank calls itself rank {}", of);
+      fail(ucclEpInternalError, "call among surviving ranks: a rank sent the invalid rank number {}", of);
     texts.emplace_back(of, std::move(*text));
   }
   if (!reader.at_end())
-    fail(ucclEpInternalError, "call among surviving ranks: not all of the {} bytes received are texts", all.size());
+    fail(ucclEpInternalError, "call among surviving ranks: cannot parse all of the {} bytes received", all.size());
   return texts;
 }
 std::vector<std::string> Bootstrap::exchange(const std::vector<std::string>& mine, bool living, Deadline deadline) {

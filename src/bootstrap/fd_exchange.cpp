@@ -69,7 +69,7 @@ class Exchange {
   // Before the doors are told to all.
   Door open() {
     if (fd_ >= 0 && fcntl(fd_, F_GETFD) < 0) {
-      fail(ucclEpSystemError, "the descriptor {} cannot be handed over: {}", fd_, errno_text(errno));
+      fail(ucclEpSystemError, "cannot send the descriptor {}: {}", fd_, errno_text(errno));
     }
     own_ = {Token::random(), 1, fd_ >= 0};
     listener_ = unix_socket();
@@ -86,7 +86,8 @@ class Exchange {
   std::vector<Fd> run(const std::vector<Door>& doors) {
     for (int peer : peers_) {
       if (!bootstrap_.same_node(peer)) {
-        fail(ucclEpInvalidArgument, "rank {} is on {}, another node than rank {}: it cannot share memory with it", peer,
+        fail(ucclEpInvalidArgument,
+             "rank {} is on {}, which is not the node of rank {}: only ranks of one node can share memory", peer,
              bootstrap_.host_name(peer), bootstrap_.rank());
       }
       if (peer < bootstrap_.rank()) unreached_.push_back(peer);
@@ -108,12 +109,13 @@ class Exchange {
     } while (status != 0 && errno == EINTR);
     if (status != 0 && errno == EAGAIN) return false;
     if (status != 0) {
-      fail(ucclEpRemoteError, "rank {} (pid {}) cannot be reached for an exchange of descriptors: {}", peer,
+      fail(ucclEpRemoteError, "cannot connect to rank {} (pid {}) to exchange descriptors: {}", peer,
            bootstrap_.pid(peer), errno_text(errno));
     }
     if (!same_user(socket.get())) {
-      fail(ucclEpRemoteError, "rank {} (pid {}) is another user's process than rank {}: ranks of one user share memory",
-           peer, bootstrap_.pid(peer), bootstrap_.rank());
+      fail(ucclEpRemoteError,
+           "rank {} (pid {}) and rank {} run as different users: only ranks of one user can share memory", peer,
+           bootstrap_.pid(peer), bootstrap_.rank());
     }
     send_label(socket.get(), label_for(door, bootstrap_.rank()), fd_, peer);
     Incoming& in = open_.emplace_back();
@@ -175,7 +177,7 @@ class Exchange {
       if (!bootstrap_.alive(peer)) fail(ucclEpRemoteError, "rank {} died during an exchange of descriptors", peer);
     }
     if (deadline_.expired()) {
-      fail(ucclEpTimeout, "{} did not hand over a descriptor within {} ms", name_ranks(missing_), deadline_.total_ms());
+      fail(ucclEpTimeout, "{} did not send a descriptor within {} ms", name_ranks(missing_), deadline_.total_ms());
     }
   }
 
@@ -185,11 +187,11 @@ class Exchange {
     const auto awaited = std::find(missing_.begin(), missing_.end(), peer);
     bool expected = in.rank >= 0 ? in.rank == peer : peer > bootstrap_.rank();
     if (!expected || awaited == missing_.end()) {
-      fail(ucclEpInternalError, "rank {} sent a descriptor that nobody asked for", peer);
+      fail(ucclEpInternalError, "rank {} sent an unexpected descriptor", peer);
     }
     if (in.lost) no_place("the descriptor of rank " + std::to_string(peer));
     if (!in.received && doors[static_cast<size_t>(peer)].offers != 0) {
-      fail(ucclEpRemoteError, "rank {} sent no descriptor, though it offers one", peer);
+      fail(ucclEpRemoteError, "rank {} announced a descriptor, but sent none", peer);
     }
     if (in.rank < 0) {
       send_label(in.socket.get(), label_for(doors[static_cast<size_t>(peer)], bootstrap_.rank()), fd_, peer);
@@ -199,8 +201,8 @@ class Exchange {
   }
 
   [[noreturn]] void no_place(const std::string& of) const {
-    fail(ucclEpSystemError, "rank {} found no place for {}: too many open files (RLIMIT_NOFILE is {})",
-         bootstrap_.rank(), of, files_limit());
+    fail(ucclEpSystemError, "rank {} cannot receive {}: too many open files (RLIMIT_NOFILE is {})", bootstrap_.rank(),
+         of, files_limit());
   }
 
   size_t guests() const {
@@ -230,7 +232,7 @@ namespace {
   for (size_t rank = 0; rank < doors.size(); ++rank) {
     if (doors[rank].open != 1) shut.push_back(static_cast<int>(rank));
   }
-  fail(ucclEpRemoteError, "{} opened no door for an exchange of descriptors, and did not say why", name_ranks(shut));
+  fail(ucclEpRemoteError, "{} did not open a socket to exchange descriptors, and sent no reason", name_ranks(shut));
 }
 
 }  // namespace

@@ -29,11 +29,11 @@ constexpr std::string_view caller_side = "ucclep caller";
   wire::Verdict verdict;
   std::memcpy(static_cast<void*>(&verdict), &begin, sizeof(begin));
   auto* rest = reinterpret_cast<char*>(&verdict) + sizeof(begin);
-  std::string text = "it does not say why";
+  std::string text = "it sent no reason";
   if (receive_all(socket, rest, sizeof(verdict) - sizeof(begin), deadline) == IoStatus::done) {
     text = wire::get_text(verdict.text);
   }
-  fail(result_of(begin.code), "{} refuses: {}", what, text);
+  fail(result_of(begin.code), "{} refused the connection: {}", what, text);
 }
 
 }  // namespace
@@ -64,15 +64,18 @@ IoStatus shake_hands(int socket, const wire::Greeting& greeting, const Token& se
   IoStatus status = send_all(socket, &greeting, sizeof(greeting), deadline);
   if (status == IoStatus::done) status = receive_all(socket, &challenge, sizeof(challenge), deadline);
   if (status != IoStatus::done) return status;
-  if (challenge.magic != wire::magic) fail(ucclEpRemoteError, "{} is another program: it answers something else", what);
+  if (challenge.magic != wire::magic)
+    fail(ucclEpRemoteError, "{} is another program: its answer is not a message of this library", what);
   if (challenge.code != 0) throw_refusal(socket, challenge, deadline, what);
   if (challenge.version != wire::version) {
-    fail(ucclEpInvalidArgument, "{} speaks version {} of the library's wire format, rank {} version {}", what,
-         challenge.version, greeting.rank, wire::version);
+    fail(ucclEpInvalidArgument,
+         "{} uses version {} of the library's wire format, rank {} uses version {}: all ranks need the same version of "
+         "the library",
+         what, challenge.version, greeting.rank, wire::version);
   }
   if (!same_mac(challenge.proof, sign(listener_side, greeting, challenge.nonce, secret))) {
-    fail(ucclEpRemoteError, "{} does not know the secret of rank {}'s unique id: it is another communicator's", what,
-         greeting.rank);
+    fail(ucclEpRemoteError, "{} does not know the secret of rank {}'s unique id: it belongs to another communicator",
+         what, greeting.rank);
   }
   const wire::Proof proof = proof_of(greeting, challenge, secret);
   return send_all(socket, &proof, sizeof(proof), deadline);
@@ -90,8 +93,8 @@ Fd call_until_answered(const Call& call, Fd socket, const std::function<IoStatus
     if (attempt(socket.get()) == IoStatus::done) return socket;
     socket.reset();
     if (call.deadline.expired()) {
-      fail(ucclEpTimeout, "{} at {} did not answer within {} ms ({} times it hung up)", call.what, call.address.text(),
-           call.deadline.total_ms(), hung_up);
+      fail(ucclEpTimeout, "{} at {} did not answer within {} ms (it closed {} connections)", call.what,
+           call.address.text(), call.deadline.total_ms(), hung_up);
     }
     std::this_thread::sleep_for(std::min(pause, std::chrono::milliseconds(call.deadline.remaining_ms())));
     pause = std::min(2 * pause, std::chrono::milliseconds(500));

@@ -80,7 +80,8 @@ class HubLoop {
     const int rank = greeting.rank;
     wire::Verdict verdict;
     if (rank <= 0 || rank >= nranks() || member(rank).came) {
-      const std::string text = fmt::format("rank 0 has a connection of rank {} already, or expects none", rank);
+      const std::string text = fmt::format(
+          "rank 0 refused a connection: rank {} is already connected, or is not a rank of this communicator", rank);
       log::warn("bootstrap", "{}", text);
       verdict = refusal(ucclEpInvalidUsage, text);
     }
@@ -122,10 +123,9 @@ class HubLoop {
       case FrameType::left:
         return announce(rank, FrameType::left, member(rank).name + " has left the communicator");
       case FrameType::abort:
-        return announce(
-            rank, FrameType::lost,
-            member(rank).name + (frame.payload.empty() ? " aborted the communicator"
-                                                       : " has given the communicator up: " + frame.payload));
+        return announce(rank, FrameType::lost,
+                        member(rank).name + (frame.payload.empty() ? " aborted the communicator"
+                                                                   : " aborted the communicator: " + frame.payload));
       case FrameType::notify:
         if (header.detail >= members_.size()) break;
         return send(static_cast<int>(header.detail), {.type = FrameType::notify, .detail = static_cast<uint32_t>(rank)},
@@ -134,7 +134,7 @@ class HubLoop {
       case FrameType::lost:
         break;  // only the hub sends these
     }
-    log::warn("bootstrap", "{} sent a frame that makes no sense: type {}", member(rank).name,
+    log::warn("bootstrap", "{} sent an invalid frame of type {}", member(rank).name,
               static_cast<uint32_t>(header.type));
     disconnect(rank);
   }

@@ -26,7 +26,7 @@ class Rendezvous {
       : door_(
             poller_, std::move(listener), secret, wire::Purpose::rendezvous,
             [this](Fd socket, const wire::Greeting& greeting) { admit(std::move(socket), greeting); },
-            [this](const std::string& text) { roll_.give_up_for(ucclEpSystemError, "at the rendezvous " + text); }),
+            [this](const std::string& text) { roll_.give_up_for(ucclEpSystemError, "the rendezvous: " + text); }),
         comm_id_(Token::random()) {}
 
   void serve() {
@@ -37,7 +37,7 @@ class Rendezvous {
       door_.tend();
       if (roll_.decided()) answer_all();
     }
-    log::info("bootstrap", "the rendezvous ends");
+    log::info("bootstrap", "the rendezvous has ended");
   }
 
  private:
@@ -48,7 +48,7 @@ class Rendezvous {
   };
 
   void admit(Fd socket, const wire::Greeting& greeting) {
-    log::info("bootstrap", "rank {} of {} has come to the rendezvous", greeting.rank, greeting.nranks);
+    log::info("bootstrap", "rank {} of {} has joined the rendezvous", greeting.rank, greeting.nranks);
     roll_.arrive(greeting);
     Deadline until = Deadline::after_ms(std::max<int64_t>(0, greeting.timeout_ms) + answer_grace_ms);
     if (!linger_ || until.at() > linger_->at()) linger_ = until;
@@ -117,7 +117,7 @@ UniqueId start_rendezvous(const std::string& socket_ifname) {
   auto rendezvous = std::make_shared<Rendezvous>(std::move(listener), id.secret);
   // Detached: the program may end, or fork, without waiting for ranks that never come.
   start_service_thread("ucclep-meet", log::rank(), [rendezvous] { rendezvous->serve(); }).detach();
-  log::info("bootstrap", "a rendezvous is open at {}", id.address.text());
+  log::info("bootstrap", "the rendezvous listens at {}", id.address.text());
   return id;
 }
 

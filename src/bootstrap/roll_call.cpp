@@ -39,8 +39,8 @@ void RollCall::arrive(const wire::Greeting& greeting) {
   int rank = greeting.rank;
   int nranks = greeting.nranks;
   if (nranks > wire::max_ranks) {
-    return refuse(ucclEpInvalidArgument, fmt::format("rank {} ({}) gave nranks = {}: max_ranks is {}", rank,
-                                                     who(greeting), nranks, wire::max_ranks));
+    return refuse(ucclEpInvalidArgument, fmt::format("rank {} ({}) gave nranks = {}: expected at most {} (max_ranks)",
+                                                     rank, who(greeting), nranks, wire::max_ranks));
   }
   if (nranks <= 0) {
     return refuse(ucclEpInvalidArgument,
@@ -61,7 +61,8 @@ void RollCall::arrive(const wire::Greeting& greeting) {
   auto [entry, is_new] = arrived_.try_emplace(rank, greeting);
   if (!is_new) {
     return refuse(ucclEpInvalidArgument,
-                  fmt::format("rank {} came twice: {} and {}", rank, who(entry->second), who(greeting)));
+                  fmt::format("rank {} joined twice, as {} and as {}: each process needs a rank of its own", rank,
+                              who(entry->second), who(greeting)));
   }
   if (rank == 0) hub_ = greeting.hub;
   if (!decided() && complete()) code_ = ucclEpSuccess;
@@ -89,7 +90,7 @@ void RollCall::give_up_for(ucclEpResult_t code, const std::string& why) {
 void RollCall::vanish(int rank) {
   if (decided()) return;
   refuse(ucclEpRemoteError,
-         fmt::format("rank {} ({}) went away before all ranks had joined", rank, who(arrived_.at(rank))));
+         fmt::format("rank {} ({}) closed its connection before all ranks had joined", rank, who(arrived_.at(rank))));
 }
 
 }  // namespace ucclep

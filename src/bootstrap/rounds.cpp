@@ -74,7 +74,7 @@ std::vector<Rounds::Delivery> Rounds::give_up(int rank, uint64_t sequence, uint6
     if (!round.present[i] && gone_[i].empty()) missing.push_back(static_cast<int>(i));
   }
   end(round, ucclEpTimeout,
-      fmt::format("{} did not come within {} ms, then rank {} gave up{}", name_ranks(missing), waited_ms, rank,
+      fmt::format("{} did not arrive within {} ms, then rank {} gave up{}", name_ranks(missing), waited_ms, rank,
                   remark_));
   return deliver_to_present(sequence, round);
 }
@@ -109,7 +109,7 @@ void Rounds::check_fit(Round& round, int rank, wire::RoundKind kind, size_t byte
   size_t expected = round.parts[static_cast<size_t>(round.first_rank)].size();
   if (kind != round.kind) {
     end(round, ucclEpInvalidUsage,
-        fmt::format("the ranks do not make the same calls in the same order: rank {} came to {}, rank {} to {}",
+        fmt::format("the ranks do not make the same calls in the same order: rank {} is in {}, rank {} in {}",
                     round.first_rank, name_of(round.kind), rank, name_of(kind)));
   } else if (kind == wire::RoundKind::gather && bytes != expected) {
     end(round, ucclEpInvalidUsage,
@@ -157,8 +157,9 @@ void Rounds::finish_exchange(Round& round) const {
     for (size_t to = 0; to < nranks_; ++to) {
       auto piece = round.present[from] ? pieces.next() : std::string();
       if (!piece) {
-        return end(round, ucclEpRemoteError,
-                   fmt::format("rank {} sent {} pieces to an exchange among {} ranks", from, to, nranks_));
+        return end(
+            round, ucclEpRemoteError,
+            fmt::format("rank {} sent {} pieces to an exchange, expected {}, one for each rank", from, to, nranks_));
       }
       put_piece(columns[to], *piece);
     }

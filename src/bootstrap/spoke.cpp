@@ -45,7 +45,8 @@ std::string Spoke::round(wire::RoundKind kind, const std::string& part, Deadline
     send({.type = FrameType::give_up, .sequence = sequence, .detail = waited}, "", last);
     lock.lock();
     if (!wait_for_result(lock, last)) {
-      fail(ucclEpTimeout, "{}, where all ranks meet, did not answer rank {} within {} ms", hub_name_, rank_, waited);
+      fail(ucclEpTimeout, "{}, which coordinates all ranks, did not answer rank {} within {} ms", hub_name_, rank_,
+           waited);
     }
   }
   if (!result_) throw_why_over();
@@ -60,11 +61,11 @@ bool Spoke::wait_for_result(std::unique_lock<std::mutex>& lock, Deadline deadlin
 
 void Spoke::throw_why_over() const {
   if (aborted_ && why_aborted_.empty()) fail(ucclEpAborted, "the communicator was aborted by rank {} itself", rank_);
-  if (aborted_) fail(ucclEpAborted, "rank {} has given the communicator up: {}", rank_, why_aborted_);
+  if (aborted_) fail(ucclEpAborted, "rank {} aborted the communicator: {}", rank_, why_aborted_);
   auto loss = lost_.find(0);
   if (loss != lost_.end()) fail(ucclEpRemoteError, "{}", loss->second);
   // It left because of what this rank, being late, has not met in a round of its own.
-  if (!lost_.empty()) fail(ucclEpRemoteError, "{} has left after {}", hub_name_, lost_.begin()->second);
+  if (!lost_.empty()) fail(ucclEpRemoteError, "{} has left because {}", hub_name_, lost_.begin()->second);
   fail(ucclEpRemoteError, "{} has left the communicator", hub_name_);
 }
 

@@ -55,7 +55,7 @@ UniqueId decode(const ucclEpUniqueId& id) {
          wire::version);
   }
   if (content.check != checksum(content)) {
-    fail(ucclEpInvalidArgument, "the unique id was damaged on its way: its checksum is wrong");
+    fail(ucclEpInvalidArgument, "the unique id is damaged: its checksum is wrong");
   }
   return {from_wire(content.address), content.secret};
 }

@@ -45,7 +45,7 @@ const char* ChunkGather::open(Kind kind, uint64_t seq, const Command& command) {
   const KindPlaces& places = places_.of(command);
   const uint64_t first = first_[static_cast<uint32_t>(kind)];
   if (static_cast<int64_t>(seq) <= static_cast<int64_t>(first) || seq < slot.seq) return "its operation has ended";
-  if (seq == slot.seq) return slot.places == &places ? nullptr : "its operation has another sort of rows";
+  if (seq == slot.seq) return slot.places == &places ? nullptr : "its operation has rows of another kind";
   const bool over = slot.seq == 0 || (slot.total != unknown && slot.gone == slot.places->chunks_of(slot.total));
   if (!over) return "its slot still holds an operation that has not been sent completely";
   slot = {};

@@ -37,7 +37,7 @@ void check(const RingsShape& shape) {
 }  // namespace
 
 void CommandRings::Free::operator()(void* data) const {
-  best_effort("proxy", "freeing the command rings", [&] { (device->*how)(data); });
+  best_effort("proxy", "the command rings were not freed", [&] { (device->*how)(data); });
 }
 
 CommandRings::CommandRings(Device& device, const RingsShape& shape, uint64_t timeout_ns, const uint32_t* abort_word) {

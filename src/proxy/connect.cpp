@@ -58,7 +58,7 @@ void Connector::check() const {
       spec_.words.in_flight != shape.in_flight || !shape.credits.is_sound() ||
       shape.credits.in_flight != shape.in_flight || shape.timeout_ms == 0 || spec_.sends == 0) {
     fail(ucclEpInvalidArgument,
-         "rank {} of {}: the words, connections, credits or limits of the group do not fit its shape", shape.rank,
+         "rank {} of {}: the words, connections, credits or limits of the group do not match its shape", shape.rank,
          shape.ranks);
   }
   for (uint32_t rank = 0; rank < shape.ranks; ++rank) {
@@ -191,7 +191,7 @@ void Connector::join(uint32_t rank, std::span<const std::byte> offer) {
   if (offer.empty() && expected == 0) return;  // it is gone
   Deserializer in(offer, rank);
   const uint32_t window = in.number();
-  if (window == 0) fail(ucclEpRemoteError, "rank {} offers room for no message of a peer", rank);
+  if (window == 0) fail(ucclEpRemoteError, "rank {} has no room for messages of a peer", rank);
   window_ = std::min(window_, window);
   const uint32_t count = in.count();
   if (count != expected) {

@@ -73,7 +73,7 @@ void ProxyGroup::stop(Deadline deadline, const Allgather& allgather) {
   };
   attempt([&] {
     for (const auto& share : shares_) share->drain();
-    wait([](const GroupShare& share) { return share.drained(); }, work, "carry out all commands");
+    wait([](const GroupShare& share) { return share.drained(); }, work, "execute all commands");
     for (const auto& share : shares_) {
       if (const auto fault = share->first_fault()) throw Error(fault->code, fault->message);
     }
@@ -87,7 +87,7 @@ void ProxyGroup::stop(Deadline deadline, const Allgather& allgather) {
   }
   attempt([&] {
     quiesce();
-    wait([](const GroupShare& share) { return share.quiesced(); }, work, "end what was under way");
+    wait([](const GroupShare& share) { return share.quiesced(); }, work, "finish the operations in flight");
   });
   agree(allgather, rank_, error ? &*error : nullptr);
 }
@@ -139,7 +139,7 @@ void ProxyGroup::settle(Deadline deadline) const {
   std::map<const GroupShare*, uint64_t> before;
   for (const auto& share : shares_) before[share.get()] = share->calm_rounds();
   wait([&](const GroupShare& share) { return share.calm_rounds() >= before[&share] + 2; }, deadline,
-       "carry out what kernels had put");
+       "execute the puts of kernels");
 }
 
 GroupStatistics ProxyGroup::statistics() const {

@@ -71,7 +71,7 @@ void GroupShare::look_whether_drained() {
   if (drained_.load(std::memory_order_relaxed) || under_way() || !sender_.all_returned()) return;
   if (const uint64_t rows = sender_.rows_waiting(); rows > 0) {
     report({ucclEpInternalError, "proxy", -1,
-            fmt::format("rank {}: {} rows belong to chunks that never became complete", shape_.rank, rows)});
+            fmt::format("rank {}: {} rows are in chunks that were never completed", shape_.rank, rows)});
   }
   drained_.store(true, std::memory_order_release);
 }
@@ -101,7 +101,7 @@ void GroupShare::carry_out(const Command& command) {
   report(
       {ucclEpInternalError, kind_name(kind), c.destination,
        fmt::format(
-           "rank {}: a command of its kernels is invalid: {}: {} of {} {} for rank {}, {} rows from row {}, {} bytes",
+           "rank {}: a command of its kernels is invalid: {} ({} of {} {} for rank {}, {} rows from row {}, {} bytes)",
            shape_.rank, wrong, name, kind_name(kind), c.epoch, c.destination, c.rows, c.row, c.bytes)});
 }
 
@@ -207,10 +207,10 @@ void GroupShare::report_losses() {
   for (const Loss& loss : std::exchange(losses_, {})) {
     const uint32_t rank = parts_.peers[loss.peer].rank;
     sender_.lose(loss.peer);
-    const std::string what = loss.cookie ? words_of_cookie(*loss.cookie) : "nothing in flight";
-    report(
-        {loss.code, loss.cookie ? operation_of_cookie(*loss.cookie) : "proxy", static_cast<int>(rank),
-         fmt::format("rank {} has lost its connection to rank {}, with {}: {}", shape_.rank, rank, what, loss.words)});
+    const std::string what = loss.cookie ? words_of_cookie(*loss.cookie) : "nothing";
+    report({loss.code, loss.cookie ? operation_of_cookie(*loss.cookie) : "proxy", static_cast<int>(rank),
+            fmt::format("rank {} has lost its connection to rank {}, with {} in flight: {}", shape_.rank, rank, what,
+                        loss.words)});
   }
 }
 
@@ -229,8 +229,8 @@ void GroupShare::watch(Clock::time_point now) {
     const uint32_t rank = parts_.peers[peer].rank;
     sender_.give_up(peer);
     report({ucclEpTimeout, "proxy", static_cast<int>(rank),
-            fmt::format("rank {} waited {} ms for rank {} to accept what it was sent; {} messages more wait",
-                        shape_.rank, shape_.timeout_ms, rank, backlog.waiting)});
+            fmt::format("rank {} waited {} ms for rank {} to accept messages; {} more messages are queued", shape_.rank,
+                        shape_.timeout_ms, rank, backlog.waiting)});
   }
 }
 
@@ -247,7 +247,7 @@ void GroupShare::import_window(uint32_t id, const std::vector<std::vector<transp
     for (Connection& connection : peer.connections) {
       const std::vector<transport::Key>& offered = keys[peer.rank];
       if (connection.peer_port >= offered.size()) {
-        fail(ucclEpRemoteError, "rank {} offers a window by {} endpoints, and a connection by number {}", peer.rank,
+        fail(ucclEpRemoteError, "rank {} offers a window on {} endpoints, but a connection uses endpoint {}", peer.rank,
              offered.size(), connection.peer_port);
       }
       const transport::Key& key = offered[connection.peer_port];

@@ -56,9 +56,9 @@ void check_places(const Places& places, uint32_t ranks, uint32_t in_flight, std:
                           .bytes_per_command = std::max<uint64_t>(kind.chunk_bytes(), kind.header_bytes)});
     const uint64_t rows = uint64_t{kind.rows} * kind.row_bytes;
     check_area(name, "rows to send", kind.rows_from, rows, blocks_of(kind.from_block, ranks), in_flight, window_bytes);
-    check_area(name, "rows that land", kind.rows_to, rows, blocks_of(kind.to_block, ranks), in_flight, window_bytes);
+    check_area(name, "rows to receive", kind.rows_to, rows, blocks_of(kind.to_block, ranks), in_flight, window_bytes);
     check_area(name, "headers to send", kind.header_from, kind.header_bytes, ranks, in_flight, window_bytes);
-    check_area(name, "headers that land", kind.header_to, kind.header_bytes, ranks, in_flight, window_bytes);
+    check_area(name, "headers to receive", kind.header_to, kind.header_bytes, ranks, in_flight, window_bytes);
   }
 }
 

@@ -68,7 +68,7 @@ const char* Sender::accept(uint32_t number, const Command& command) {
   // The header first, which says what to expect.
   const bool fits = (!is_header(command) || enqueue(number, command)) &&
                     (whole.operation() == CommandOp::none || enqueue(number, whole));
-  return fits ? nullptr : "more messages wait than the queue has room for";
+  return fits ? nullptr : "the send queue is full";
 }
 
 bool Sender::enqueue(uint32_t number, const Command& command) {
@@ -86,7 +86,7 @@ const char* Sender::accept_message(uint32_t number, const Command& command) {
   }
   if (shape_.channel.rows == 0) return "the group has no channel";
   const uint64_t numbered = peer.messages.number_of(command.epoch());
-  if (numbered == 0) return "no message in flight has its number";
+  if (numbered == 0) return "no message in flight has this number";
   peer.messages.accept(numbered);
   const Message& message = message_of(number, command);
   if (command.operation() == CommandOp::signal) {
@@ -94,7 +94,7 @@ const char* Sender::accept_message(uint32_t number, const Command& command) {
   } else if (const char* wrong = begin_put(number, command, numbered, message)) {
     return wrong;
   }
-  return enqueue(number, command) ? nullptr : "more messages wait than the queue has room for";
+  return enqueue(number, command) ? nullptr : "the send queue is full";
 }
 
 const char* Sender::begin_put(uint32_t number, const Command& command, uint64_t numbered, const Message& message) {
@@ -379,7 +379,7 @@ std::string words_of_cookie(uint64_t cookie) {
   const Immediate imm = unpack(static_cast<uint32_t>(cookie));
   const char* operation = operation_of_cookie(cookie);
   const uint64_t seq = cookie >> 32;
-  if (imm.kind == ImmKind::word) return "a word of control";
+  if (imm.kind == ImmKind::word) return "a control word";
   if (imm.kind == ImmKind::message) return fmt::format("{} of the channel", imm.epoch != 0 ? "a signal" : "a put");
   if (static_cast<uint32_t>(imm.kind) >= num_kinds) return fmt::format("the header of {} {}", operation, seq);
   return fmt::format("chunk {} of {} {}", imm.value, operation, seq);

@@ -45,8 +45,8 @@ std::vector<std::vector<int>> nodes_of_sizes(const std::vector<RankFacts>& ranks
     for (int rank = first; rank < count && rank - first < size; ++rank) {
       const int own = size_of_rank[static_cast<size_t>(rank)];
       if (own != size) {
-        fail(ucclEpInvalidArgument, "ranks_per_node of rank {} is {}, but rank {} is in its node and gave {}", rank,
-             own, first, size);
+        fail(ucclEpInvalidArgument, "ranks_per_node of rank {} is {}, but rank {} of the same node gave {}", rank, own,
+             first, size);
       }
       members.push_back(rank);
     }

@@ -116,7 +116,7 @@ TEST_CASE("memory pools: a pool serves its device, and ends with its window", "[
     Comm comm(rank);
     refused(ucclEpMemPoolOpen(nullptr), ucclEpInvalidArgument, "ucclEpMemPoolOpen", {"window is NULL"});
     Pool older(comm, page), pool(comm, page);
-    refused(ucclEpMemPoolOpen(pool.window()), ucclEpInvalidUsage, "ucclEpMemPoolOpen", {"has a pool already"});
+    refused(ucclEpMemPoolOpen(pool.window()), ucclEpInvalidUsage, "ucclEpMemPoolOpen", {"already has a pool"});
     require(ucclEpMemPoolAlloc(512, 1000, nullptr) == nullptr, "a pool of another device");
     require(pool.take(0) == nullptr && pool.take(SIZE_MAX) == nullptr, "sizes that there are not");
     char* const first = pool.take(page);

@@ -117,8 +117,7 @@ TEST_CASE("network fault: a connection that breaks ends operations on all ranks 
       rank.board.post(1);
     } else {
       require(error.peer == 0 || error.peer == 2, text);
-      require(holds(text, "has given the communicator up: rank " + std::to_string(error.peer) + " has lost its conn"),
-              text);
+      require(holds(text, "aborted the communicator: rank " + std::to_string(error.peer) + " has lost its conn"), text);
     }
     world.meet(2, 4);
     rank.board.wait(1, 1, 0.1);  // at least one of them

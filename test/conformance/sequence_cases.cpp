@@ -306,7 +306,8 @@ class Sequence {
     const ucclEpWindow_t window = windows_[which].window;
     deregister(comm_, window);
     windows_.erase(windows_.begin() + static_cast<ptrdiff_t>(which));
-    refused(ucclEpWindowDeregister(comm_, window), ucclEpInvalidArgument, "ucclEpWindowDeregister", {"not any more"});
+    refused(ucclEpWindowDeregister(comm_, window), ucclEpInvalidArgument, "ucclEpWindowDeregister",
+            {"it was deregistered"});
   }
 
   // ---- What is refused ----

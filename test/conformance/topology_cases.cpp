@@ -274,7 +274,7 @@ void check_mistakes(const std::vector<Mistake>& mistakes) {
 
 TEST_CASE("topology: settings that do not fit together name the rank, on all ranks", "[process]") {
   check_mistakes({{[](int rank, ucclEpCommConfig_t& config) { config.ranks_per_node = rank == 1 ? 2 : 3; },
-                   {"ranks_per_node of rank 1 is 2, but rank 0 is in its node and gave 3"}},
+                   {"ranks_per_node of rank 1 is 2, but rank 0 of the same node gave 3"}},
                   {[](int rank, ucclEpCommConfig_t& config) { config.ranks_per_node = rank == 2 ? 0 : 2; },
                    {"ranks_per_node of rank 2 is 0"}},
                   {[](int rank, ucclEpCommConfig_t& config) { config.ranks_per_domain = rank == 1 ? 2 : 1; },

@@ -403,7 +403,7 @@ TEST_CASE("waves: calls that are refused", "[waves][process][driver]") {
     const auto is_not_done = [&](ucclEpResult_t code, int wave, const std::vector<std::string>& words) {
       refused(ucclEpWaveDone(at.handle, wave, at.stream), code, "ucclEpWaveDone", words);
     };
-    is_not_done(ucclEpInvalidUsage, 0, {"no combine pending", "send_only"});
+    is_not_done(ucclEpInvalidUsage, 0, {"no pending combine", "send_only"});
     exchange.combine_config.send_only = 1;
     exchange.combine(at.handle, at.stream);
     refused(exchange.try_combine(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpCombine", {"combine", "pending"});
@@ -412,14 +412,14 @@ TEST_CASE("waves: calls that are refused", "[waves][process][driver]") {
     wave_done(at.handle, 0, at.stream);
     is_not_done(ucclEpInvalidUsage, 0, {"wave is 0", "1 of 4 waves"});
     complete_rest(at.handle, at.stream);
-    is_not_done(ucclEpInvalidUsage, 1, {"no combine pending"});
+    is_not_done(ucclEpInvalidUsage, 1, {"no pending combine"});
     at.stream.synchronize();
     exchange.check_all();
 
     exchange.refresh(3);
     exchange.dispatch(at.handle, at.stream);
     exchange.combine(at.handle, at.stream);
-    is_not_done(ucclEpInvalidUsage, 0, {"wave 0 of the pending dispatch has not come", "ucclEpCompleteWave"});
+    is_not_done(ucclEpInvalidUsage, 0, {"wave 0 of the pending dispatch is not complete", "ucclEpCompleteWave"});
     refused(exchange.try_update(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpHandleUpdate", {"pending"});
     refused(exchange.try_dispatch(at.handle, at.stream), ucclEpInvalidUsage, "ucclEpDispatch", {"pending"});
     complete_rest(at.handle, at.stream);

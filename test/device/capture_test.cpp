@@ -118,14 +118,14 @@ TEST_CASE("capture: nothing outside is waited for, and what is refused leaves it
   const auto graph = at.graph([&] {
     at.trial.launch("trial_tickets", shape, at.stream);
     const auto wait = [&] { at.device.stream_wait_event(at.stream, outside); };
-    is_refused(ucclEpInvalidUsage, "waits for nothing outside", wait);
+    is_refused(ucclEpInvalidUsage, "can wait for events of its own capture only", wait);
     at.capture.begin_capture(other);
     at.device.event_record(outside, other);
-    is_refused(ucclEpInvalidUsage, "waits for nothing outside", wait);
+    is_refused(ucclEpInvalidUsage, "can wait for events of its own capture only", wait);
     is_refused(ucclEpInvalidUsage, "already", [&] { at.capture.begin_capture(at.stream); });
     at.device.event_record(inside, at.stream);
     at.device.stream_wait_event(side, inside);
-    is_refused(ucclEpInvalidUsage, "began on another one", [&] { at.capture.end_capture(side); });
+    is_refused(ucclEpInvalidUsage, "began on another stream", [&] { at.capture.end_capture(side); });
   });
   is_refused(ucclEpInvalidUsage, "is not being captured", [&] { at.capture.end_capture(at.stream); });
   at.capture.end_capture(other)->launch(other);  // empty

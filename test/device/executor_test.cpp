@@ -121,8 +121,8 @@ void names_what_is_wrong(unsigned wave) {
              Contains("warp 0 lane 5 calls sync_warp while warp 0 lane 0 waits at sync_block"));
   CHECK_THAT(complaint(config, "trial_throws", shape), Contains("warp 0 lane 7 threw an exception"));
   CHECK_THAT(complaint(config, "trial_unread_store", shape),
-             Contains("its warp ends with a bulk_store whose reading it did not wait for"));
-  CHECK_THAT(complaint(config, "trial_wrong_phase", shape), Contains("bulk_wait_loaded for another phase"));
+             Contains("its warp ends before it has waited until a bulk_store was read"));
+  CHECK_THAT(complaint(config, "trial_wrong_phase", shape), Contains("bulk_wait_loaded waits for another phase"));
 }
 
 TEST_CASE("executor: what cannot go on is named, wave 32", "[executor]") {

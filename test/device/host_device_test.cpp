@@ -47,7 +47,7 @@ TEST_CASE("host device: a window keeps its size, and its address within a proces
   CHECK(static_cast<char*>(seen->data())[8191] == 42);
   MemoryTicket larger = seen->ticket();
   larger.bytes = 8193;
-  is_refused(ucclEpInvalidArgument, "8193 bytes from byte 0 on are not within the 8192 bytes",
+  is_refused(ucclEpInvalidArgument, "8193 bytes from byte 0 on are outside the 8192 bytes",
              [&] { peer->map(larger, Fd(dup(seen->fd()))); });
   int pipes[2];
   REQUIRE(pipe(pipes) == 0);

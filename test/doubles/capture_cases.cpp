@@ -24,7 +24,7 @@ TEST_CASE("capture: a stream in capture is not waited for, and its operations re
       exchange.update(session.handle, session.stream);
       GraphDriver::check(driver.api().end_capture(session.stream, &graph), "ending a capture");
       refused(exchange.try_dispatch(session.handle, session.stream), ucclEpUnhandledDeviceError, "ucclEpDispatch",
-              {"recording an event: unspecified launch failure"});
+              {"recording an event failed: unspecified launch failure"});
     }
     GraphDriver::check(driver.api().destroy(graph), "destroying a graph");
     ok(ucclEpStreamSynchronize(session.comm, session.stream), "ucclEpStreamSynchronize");

@@ -41,7 +41,7 @@ TEST_CASE("driver: every function of the table is in the driver's library", "[dr
 TEST_CASE("driver: a library that is not there", "[driver]") {
   for (const DriverFacts* facts : both_drivers) {
     const std::string vendor = facts->vendor;
-    is_refused(ucclEpNotSupported, {"no " + vendor + " driver: ", "libno_such_driver.so.1"},
+    is_refused(ucclEpNotSupported, {"cannot load the " + vendor + " driver: ", "libno_such_driver.so.1"},
                [&] { Driver(*facts, "libno_such_driver.so.1"); });
   }
 }
@@ -49,7 +49,7 @@ TEST_CASE("driver: a library that is not there", "[driver]") {
 TEST_CASE("driver: a library without a function that is needed", "[driver]") {
   for (const DriverFacts* facts : both_drivers) {
     const std::string name = facts->kind == UCCLEP_DEVICE_CUDA ? "cuStreamIsCapturing" : "hipStreamIsCapturing";
-    is_refused(ucclEpNotSupported, {"has no " + name + ": it is older than this library needs"},
+    is_refused(ucclEpNotSupported, {"has no function " + name + ": install a newer driver"},
                [&] { Driver(*facts, older_library(*facts).c_str()); });
   }
 }
@@ -66,7 +66,7 @@ TEST_CASE("driver: a version that is too old", "[driver]") {
 TEST_CASE("driver: it does not start", "[driver]") {
   for (const DriverFacts* facts : both_drivers) {
     const Setting failure("UCCLEP_DOUBLE_FAIL", "init:719");
-    is_refused(ucclEpNotSupported, {facts->library, "does not start: unspecified launch failure (code 719)"},
+    is_refused(ucclEpNotSupported, {facts->library, "cannot be initialised: unspecified launch failure (code 719)"},
                [&] { Driver(*facts, facts->library); });
   }
 }
@@ -87,9 +87,9 @@ TEST_CASE("driver: its own words, or the code where it has none", "[driver]") {
   for (const DriverFacts* facts : both_drivers) {
     const Driver driver(*facts, facts->library);
     CHECK_NOTHROW(driver.check(gpu::success, "nothing"));
-    is_refused(ucclEpOutOfMemory, {facts->vendor, "asking much: out of memory (code 2)"},
+    is_refused(ucclEpOutOfMemory, {facts->vendor, "asking much failed: out of memory (code 2)"},
                [&] { driver.check(gpu::out_of_memory, "asking much"); });
-    is_refused(ucclEpUnhandledDeviceError, {"no further words (code 4711)"}, [&] { driver.check(4711, "asking"); });
+    is_refused(ucclEpUnhandledDeviceError, {"no description (code 4711)"}, [&] { driver.check(4711, "asking"); });
   }
 }
 
@@ -108,7 +108,7 @@ TEST_CASE("driver: a device that the library cannot use", "[driver]") {
     }
     {
       const Setting failure("UCCLEP_DOUBLE_FAIL", "module_load:2");
-      is_refused(ucclEpOutOfMemory, {"loading the library's kernels: out of memory"},
+      is_refused(ucclEpOutOfMemory, {"loading the library's kernels failed: out of memory"},
                  [&] { gpu::open_gpu_device(driver, 0); });
     }
     const std::pair<int, std::string> lacking[] = {{facts->attribute.cooperative_launch, "cooperative launch"},

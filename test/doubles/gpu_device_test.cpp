@@ -268,7 +268,7 @@ TEST_CASE("gpu device: launches begin early where that is asked for", "[gpu_devi
     try {
       exchanges(machine);
     } catch (const Error& error) {
-      CHECK_THAT(error.what(), Catch::Matchers::Contains("put_signal: unspecified launch failure (code 719)"));
+      CHECK_THAT(error.what(), Catch::Matchers::Contains("put_signal failed: unspecified launch failure (code 719)"));
       return true;
     }
     return false;
@@ -340,7 +340,7 @@ TEST_CASE("gpu device: a window of pinned memory is shared as others are, and th
     is_refused(ucclEpInvalidArgument, {"not a memfd that is sealed"},
                [&] { machine.second().map(first.ticket(), Fd(pipes[0])); });
     const Setting failure("UCCLEP_DOUBLE_FAIL", "host_register:2");
-    is_refused(ucclEpOutOfMemory, {"pinning 4096 bytes of window memory: out of memory"},
+    is_refused(ucclEpOutOfMemory, {"pinning 4096 bytes of window memory failed: out of memory"},
                [&] { machine.first().share_pinned(100); });
   }
 }
@@ -407,7 +407,7 @@ TEST_CASE("gpu device: the communicator hears of what a driver says of a kernel 
     machine.first().on_fault([&](const Error& fault) { heard.emplace_back(fault.what()); });
     {
       const Setting failure("UCCLEP_DOUBLE_FAIL", "stream_query:719");
-      is_refused(ucclEpUnhandledDeviceError, {"waiting for a stream: unspecified launch failure (code 719)"},
+      is_refused(ucclEpUnhandledDeviceError, {"waiting for a stream failed: unspecified launch failure (code 719)"},
                  [&] { machine.first().stream_synchronize(nullptr, timeout_ms); });
     }
     REQUIRE(heard.size() == 1);

@@ -183,7 +183,7 @@ TEST_CASE("gpu device: a context that cannot be made current is an error", "[gpu
     Machine machine(*facts);
     {
       const Setting failure("UCCLEP_DOUBLE_FAIL", "context_set_current:201");
-      is_refused(ucclEpUnhandledDeviceError, {"setting the current context: invalid context"},
+      is_refused(ucclEpUnhandledDeviceError, {"setting the current context failed: invalid context"},
                  [&] { machine.first().alloc(100); });
     }
     CHECK(machine.current() == nullptr);

@@ -46,14 +46,14 @@ TEST_CASE("host memory: what GPUs, proxies and NICs share lies near the GPU", "[
   CHECK((after.allocated > before.allocated) == may_choose);
   CHECK((after.pinned > before.pinned) == may_choose);
   CHECK(platform.said("is near NUMA node 0").size() == 1);  // of rank 0
-  CHECK(platform.said("host memory comes from there").size() == (may_choose ? 1 : 0));
+  CHECK(platform.said("host memory is allocated there").size() == (may_choose ? 1 : 0));
 }
 
 TEST_CASE("host memory: all goes on where the kernel has no such node", "[memory]") {
   REQUIRE(!NearNode(31).prefers());
   const Platform platform({}, machine_of_node(31));
   run_two_nodes();
-  CHECK(platform.said("is near NUMA node 31, but host memory is not placed: ").size() == 1);
+  CHECK(platform.said("is near NUMA node 31, but host memory is not allocated there: ").size() == 1);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* no_dma_buf = "124:0";
 constexpr const char* efa = "ofi:efa";
-constexpr const char* staged = "relays of HT stage rows";  // says a group
+constexpr const char* staged = "HT relays stage rows";  // says a group
 
 // Bit for bit.
 void exchange_rows(const Nodes& nodes, const std::string& transport, size_t scenarios, int rounds = 3,
@@ -103,23 +103,24 @@ TEST_CASE("network memory: what any rank lacks puts all in host memory", "[memor
   const auto lack = GENERATE(values<Lack>(
       {{"verbs",
         {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "117:0"}},
-        "rank 0: nothing makes a NIC's writes to its GPU's memory visible"},
+        "rank 0: a NIC's writes to its GPU's memory cannot be made visible"},
        {"verbs",
         {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "118:100,117:0"}},
         "rank 0: nothing makes"},
        {"verbs",
         {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "124@2:0,116@2:0"}},
-        "rank 2: the CUDA driver gives NICs no hold"},
+        "rank 2: the CUDA driver does not let NICs access"},
        {"verbs",
         {{"UCCLEP_DOUBLE_NIC", "irdma"}, {"UCCLEP_DOUBLE_ATTRIBUTE", no_dma_buf}},
-        "rank 0: dma-buf: the GPU's driver does not offer it; peer memory: the transport verbs does not accept it"},
+        "rank 0: dma-buf: the GPU's driver does not offer it; peer memory: the transport verbs does not accept this "
+        "memory"},
        {"verbs",
         {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", no_dma_buf}},
         "peer memory: verbs: cannot register 65536 bytes"},
-       {"verbs", {{"UCCLEP_DOUBLE_NIC", "erdma"}}, "rank 0: dma-buf: the transport verbs does not accept it"},
+       {"verbs", {{"UCCLEP_DOUBLE_NIC", "erdma"}}, "rank 0: dma-buf: the transport verbs does not accept this memory"},
        {efa, {{"UCCLEP_DOUBLE_PROVIDERS", "efa"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "124:0,110:0"}}, "rank 0: "},
-       {"ofi:shm", {{"UCCLEP_DOUBLE_PROVIDERS", "shm"}}, "the transport ofi:shm does not accept it"},
-       {"loopback", {}, "the transport loopback does not accept it"}}));
+       {"ofi:shm", {{"UCCLEP_DOUBLE_PROVIDERS", "shm"}}, "the transport ofi:shm does not accept this memory"},
+       {"loopback", {}, "the transport loopback does not accept this memory"}}));
   const Platform platform(lack.settings);
   exchange_rows({2, 1}, lack.transport, 1, 1, {Layout::ht_flat});
   platform.all_said(3, "NICs read and write host memory only (");
@@ -237,8 +238,9 @@ TEST_CASE("network memory: UCCLEP_NETWORK_MEMORY keeps it on the host, or insist
   SECTION("device, which one rank cannot have") {
     const Platform platform(
         {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "117@1:0"}, {"UCCLEP_NETWORK_MEMORY", "device"}});
-    refused_at_init("verbs", ucclEpNotSupported,
-                    {"UCCLEP_NETWORK_MEMORY=device", "GPU memory of rank 1", "neither orders them nor has a flush"});
+    refused_at_init(
+        "verbs", ucclEpNotSupported,
+        {"UCCLEP_NETWORK_MEMORY=device", "GPU memory of rank 1", "does not order them, and the driver has no flush"});
   }
   SECTION("device, without NICs that have it") {
     const Platform platform(Settings{{"UCCLEP_NETWORK_MEMORY", "device"}});

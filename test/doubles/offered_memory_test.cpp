@@ -36,7 +36,7 @@ TEST_CASE("gpu device: any part of memory that is there can be offered", "[gpu_d
     CHECK(by_handle->ticket().offset == 500);
     CHECK(by_handle->fd() == -1);
     // Drivers open no handle of the own process; that another one does is a case of the conformance suite.
-    is_refused(ucclEpNotSupported, {"does not open the IPC handle of 10000 bytes: invalid context"},
+    is_refused(ucclEpNotSupported, {"cannot open the IPC handle of 10000 bytes: invalid context"},
                [&] { peer.map(by_handle->ticket(), Fd()); });
     owner.free(shareable);
     owner.free(ordinary);
@@ -54,12 +54,12 @@ TEST_CASE("gpu device: memory that cannot be offered, and what the driver says o
       auto* ordinary = static_cast<char*>(owner.alloc(10'000));
       char on_stack[100];
       for (const bool beyond_process : {false, true}) {
-        is_refused(ucclEpNotSupported, {"the 100 bytes at", "the driver knows of no allocation there"},
+        is_refused(ucclEpNotSupported, {"the 100 bytes at", "the driver has no allocation there"},
                    [&] { owner.offer(on_stack, 100, beyond_process); });
         is_refused(ucclEpNotSupported, {"the 9901 bytes at", "the allocation there ends after 9900"},
                    [&] { owner.offer(ordinary + 100, 9901, beyond_process); });
         const Setting failure("UCCLEP_DOUBLE_FAIL", "ipc_get:801");
-        is_refused(ucclEpNotSupported, {"nor has it an IPC handle: operation not supported (code 801)"},
+        is_refused(ucclEpNotSupported, {"and has no IPC handle: operation not supported (code 801)"},
                    [&] { owner.offer(ordinary, 100, beyond_process); });
       }
       {
@@ -70,12 +70,13 @@ TEST_CASE("gpu device: memory that cannot be offered, and what the driver says o
       const auto of_shareable = owner.offer(shareable, 100, false), of_ordinary = owner.offer(ordinary, 100, false);
       {
         const Setting failure("UCCLEP_DOUBLE_FAIL", "get_access:719");
-        is_refused(ucclEpUnhandledDeviceError, {"asking who has access to memory: unspecified launch failure"},
+        is_refused(ucclEpUnhandledDeviceError,
+                   {"reading a device's access to memory failed: unspecified launch failure"},
                    [&] { peer.allow(*of_shareable); });
       }
       {
         const Setting failure("UCCLEP_DOUBLE_FAIL", "set_access:801");
-        is_refused(ucclEpNotSupported, {"a device of another rank cannot be given access: operation not supported"},
+        is_refused(ucclEpNotSupported, {"cannot enable access for a device of another rank: operation not supported"},
                    [&] { peer.allow(*of_shareable); });
       }
       const bool cuda = facts->kind == UCCLEP_DEVICE_CUDA;

@@ -13,7 +13,7 @@ run() {  # status, words, options...
     exit 1
   fi
 }
-run 2 '4 ranks and 2 GPUs: each rank takes one. --share-gpus lets processes share them, as in --procs 4 --share-gpus$' --procs 4
+run 2 '4 ranks and 2 GPUs: each rank needs one; use --share-gpus to let processes share them, as in --procs 4 --share-gpus$' --procs 4
 run 2 'use --procs 4 without -t and -g$' -t 4 --share-gpus
 run 0 '^# 4 ranks share 2 GPUs: ' --procs 4 --share-gpus
 run 0 '^#  Rank  3 .* device  1 ' --procs 4 --share-gpus

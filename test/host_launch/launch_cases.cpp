@@ -240,7 +240,7 @@ TEST_CASE("host launch: a grid that is not resident at once is refused", "[host_
     const Comm comm(rank);
     const RotateArgs args{allocate<uint32_t>(comm, all), 1};
     refused(launch_rotate(comm, args, nullptr), ucclEpInvalidArgument, "ucclEpHostLaunch",
-            {"kernel rotate", "3 blocks are not resident at once", "room for 2"});
+            {"kernel rotate", "3 blocks cannot be resident at once", "room for 2"});
     ok(ucclEpHostLaunch(comm, ucclep_rotate, 2, threads, threads * sizeof(uint32_t), args, nullptr),
        "ucclEpHostLaunch");
     ok(ucclEpStreamSynchronize(comm, nullptr), "ucclEpStreamSynchronize");

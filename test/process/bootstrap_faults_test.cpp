@@ -131,7 +131,7 @@ TEST_CASE("a rank that does not come is named in time by all that wait, and told
   });
   for (const Outcome& outcome : outcomes) {
     CHECK(outcome.code == ucclEpSuccess);
-    CHECK(outcome.text == "8 rank 2 did not come within 300 ms, then rank 1 gave up");
+    CHECK(outcome.text == "8 rank 2 did not arrive within 300 ms, then rank 1 gave up");
   }
 }
 
@@ -232,7 +232,7 @@ TEST_CASE("a late rank hears of the death for which rank 0 has left") {
 TEST_CASE("an abort wakes the rank itself and is reported to the others, with its reason") {
   for (int aborter : {0, 1}) {
     const std::string why = aborter == 0 ? "" : "its NIC is gone";
-    const std::string said = aborter == 0 ? "aborted" : "given the communicator up: its NIC is gone";
+    const std::string said = aborter == 0 ? "aborted" : "aborted the communicator: its NIC is gone";
     ucclEpUniqueId id = local_rendezvous();
     auto outcomes = run_threads(3, [&](int rank) {
       auto bootstrap = join(id, rank, 3);

@@ -207,7 +207,7 @@ TEST_CASE("a callback that fails or mixes up the parts is an error with a messag
   };
   check_all(join_alone(1, 2), ucclEpSystemError, "the caller's allgather returned 3 on rank 1");
   callback.allgather = [](void*, void*, size_t) { return 0; };  // leaves the other part empty
-  check_all(join_alone(1, 2), ucclEpInvalidArgument, "rank 0's part at rank 0's place");
+  check_all(join_alone(1, 2), ucclEpInvalidArgument, "the part of rank 0 is not at the index of rank 0");
   check_all(join_alone(2, 2), ucclEpInvalidArgument, "rank 2 is out of range: expected 0 to 1");
   check_all(join_alone(0, 0), ucclEpInvalidArgument, "nranks is 0");
   callback.allgather = nullptr;
@@ -226,7 +226,7 @@ TEST_CASE("every rank hears of a callback that fails on one of them, or throws")
       ThreadAllgather::call(ctx, buf, bytes);
       throw std::runtime_error("the store is gone");
     });
-    check_all(threw, ucclEpSystemError, "the caller's allgather threw" + on_rank + ": the store is gone");
+    check_all(threw, ucclEpSystemError, "the caller's allgather threw an exception" + on_rank + ": the store is gone");
   }
 }
 
@@ -249,7 +249,7 @@ TEST_CASE("the time of the caller's allgather is the caller's, and who comes bac
       1500);
   for (const int other : {0, 2}) {
     CHECK(late[static_cast<size_t>(other)].code == ucclEpTimeout);
-    CHECK_THAT(late[static_cast<size_t>(other)].text, Contains("rank 1 did not come within 1500 ms"));
+    CHECK_THAT(late[static_cast<size_t>(other)].text, Contains("rank 1 did not arrive within 1500 ms"));
   }
   CHECK(late[1].code != ucclEpSuccess);
   CHECK_THAT(late[1].text, Contains("the caller's allgather took") && Contains("on rank 1"));

@@ -155,9 +155,9 @@ TEST_CASE("a rendezvous whose process has no descriptor left says so to all") {
                        second.text);
   });
   const std::string said = host.outcome().text;
-  CHECK_THAT(said, Catch::StartsWith("2 ") && Contains(" | 2 at the rendezvous process"));
-  CHECK_THAT(said,
-             Contains("refuses: process") && Contains("has too many open files: RLIMIT_NOFILE (ulimit -n) is 256"));
+  CHECK_THAT(said, Catch::StartsWith("2 ") && Contains(" | 2 the rendezvous: process"));
+  CHECK_THAT(said, Contains("refused the connection: process") &&
+                       Contains("has too many open files: RLIMIT_NOFILE (ulimit -n) is 256"));
 }
 
 TEST_CASE("how long ranks take to join, against their number", "[.measured]") {

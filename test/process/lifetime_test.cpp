@@ -193,7 +193,7 @@ TEST_CASE("whatever is no object is refused as an object", "[api]") {
   };
   const auto inside = reinterpret_cast<uintptr_t>(real.names.comm) + 1;
   for (const uintptr_t bits : {uintptr_t{1}, uintptr_t{0x1234}, ~uintptr_t{0}, uintptr_t{1} << 63, inside}) {
-    all_refused(name(bits), "exists: it was destroyed, or never was one");
+    all_refused(name(bits), "it was destroyed, or never created");
   }
   // Objects of other kinds.
   const Names& n = real.names;

@@ -68,11 +68,10 @@ TEST_CASE("memory that is as agreed is exchanged") {
 
 TEST_CASE("memory of a peer that is smaller than agreed is refused by name, whatever its ticket says") {
   check_all(offers(lying([](MemoryTicket&) {}, 4096)), ucclEpRemoteError,
-            "rank 1 offers memory of 4096 bytes, 65536 were agreed");
+            "rank 1 offers 4096 bytes of memory, expected at least 65536");
   // So large says the ticket, but the descriptor is of less.
   check_all(offers(lying([](MemoryTicket& ticket) { ticket.bytes = ticket.allocation_bytes = agreed; }, 4096)),
-            ucclEpInvalidArgument,
-            "cannot map the memory of rank 1: 65536 bytes from byte 0 on are not within the 4096");
+            ucclEpInvalidArgument, "cannot map the memory of rank 1: 65536 bytes from byte 0 on are outside the 4096");
   check_all(offers(lying([](MemoryTicket& ticket) { ticket.offset = UINT64_MAX - 4095; })), ucclEpInvalidArgument,
             "cannot map the memory of rank 1: 65536 bytes from byte 18446744073709547520 on");
 }
@@ -81,5 +80,5 @@ TEST_CASE("a descriptor that does not come is missed by name") {
   const Offer nothing = [](Device& device) {
     return std::make_shared<Misdescribed>(device.share(agreed), [](MemoryTicket&) {}, true);
   };
-  check_all(offers(nothing), ucclEpRemoteError, "cannot map the memory of rank 1: it has sent no descriptor");
+  check_all(offers(nothing), ucclEpRemoteError, "cannot map the memory of rank 1: the rank sent no descriptor");
 }

@@ -97,7 +97,7 @@ TEST_CASE("engine: a stop that cannot end well says why on all ranks, in time", 
       }
     }
     contains(refused(ucclEpTimeout, [&] { me.stop(300); }),
-             "rank 0: the proxy threads did not carry out all commands within 300 ms");
+             "rank 0: the proxy threads did not execute all commands within 300 ms");
   });
   slow.held = false;
   run_loose_team(shape, [](Rank& me) {
@@ -108,7 +108,7 @@ TEST_CASE("engine: a stop that cannot end well says why on all ranks, in time", 
               {.epoch = 1, .row = 0, .bytes = 16, .destination = 1, .rows = 1, .operation = CommandOp::put, .kind = 1});
     }
     contains(refused(ucclEpInternalError, [&] { me.stop(); }),
-             "rank 0: rank 0: 1 rows belong to chunks that never became complete");
+             "rank 0: rank 0: 1 rows are in chunks that were never completed");
   });
 }
 

@@ -167,7 +167,7 @@ TEST_CASE("places: areas lie within their windows, and commands can name all row
   CHECK_THAT(refusal(as_it_is, 640 * 16 + 255),
              Catch::Contains(
                  "dispatch: the headers to send of 4 ranks and 2 operations end at byte 10496, but the window has"));
-  CHECK_THAT(refusal(as_it_is, 640 * 16 - 1), Catch::Contains("dispatch: the rows that land"));
+  CHECK_THAT(refusal(as_it_is, 640 * 16 - 1), Catch::Contains("dispatch: the rows to receive"));
   CHECK_THAT(refusal([](KindPlaces& kind) { kind.rows_to.window = 1; }),
              Catch::Contains("lie in window 1, but the group has 1 windows"));
   CHECK_THAT(refusal([](KindPlaces& kind) { kind.row_bytes = 24; }), Catch::Contains("a row 24 bytes"));

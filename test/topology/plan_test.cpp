@@ -305,7 +305,7 @@ TEST_CASE("plan: virtual nodes and domains", "[topology]") {
   ranks[4].ranks_per_domain = 4;
   CHECK(refusal(ranks) == "ranks_per_domain of rank 4 is 4, but rank 3 of the same node gave 2");
   ranks[1].ranks_per_node = 5;
-  CHECK(refusal(ranks) == "ranks_per_node of rank 1 is 5, but rank 0 is in its node and gave 3");
+  CHECK(refusal(ranks) == "ranks_per_node of rank 1 is 5, but rank 0 of the same node gave 3");
   ranks[1].ranks_per_node = 0;
   CHECK(refusal(ranks) ==
         "ranks_per_node of rank 1 is 0, but other ranks gave a value: set it on all ranks or on none");

@@ -37,15 +37,15 @@ TEST_CASE("The boundary turns every exception into a code and an error message",
   CHECK(guarded("ucclEpTest", nullptr, [] { throw std::bad_alloc(); }) == ucclEpOutOfMemory);
   CHECK(last_error() == "ucclEpTest: out of memory on the host");
   CHECK(guarded("ucclEpTest", nullptr, [] { std::string().resize(std::string::npos); }) == ucclEpOutOfMemory);
-  CHECK(last_error() == "ucclEpTest: a size is larger than any memory of the host");
+  CHECK(last_error() == "ucclEpTest: a size exceeds the largest possible allocation of the host");
   const std::error_code no_space = make_error_code(std::errc::no_space_on_device);
   CHECK(guarded("ucclEpTest", nullptr, [&] { throw std::system_error(no_space, "raw"); }) == ucclEpSystemError);
-  CHECK(last_error() == "ucclEpTest: a call of the operating system failed: " + no_space.message());
+  CHECK(last_error() == "ucclEpTest: a system call failed: " + no_space.message());
   CHECK(guarded("ucclEpTest", nullptr, [&] { throw std::filesystem::filesystem_error("raw", "/a", no_space); }) ==
         ucclEpSystemError);
-  CHECK(last_error() == "ucclEpTest: the file system refused /a: " + no_space.message());
+  CHECK(last_error() == "ucclEpTest: cannot access /a: " + no_space.message());
   const std::string unexpected =
-      "ucclEpTest: an unexpected exception inside the library, which UCCLEP_DEBUG=WARN describes";
+      "ucclEpTest: the library caught an unexpected exception: set UCCLEP_DEBUG=WARN to log what it was";
   CHECK(guarded("ucclEpTest", nullptr, [] { throw std::out_of_range("index 9"); }) == ucclEpInternalError);
   CHECK(last_error() == unexpected);
   CHECK(guarded("ucclEpTest", nullptr, [] { throw 7; }) == ucclEpInternalError);

@@ -173,7 +173,7 @@ TEST_CASE("a file that the library writes is this user's alone, and no link to a
   CHECK((facts.st_mode & 0777) == 0600);
   REQUIRE(symlink(name.c_str(), link.c_str()) == 0);
   CHECK(!open_to_append(link));
-  CHECK(why_not_opened(errno) == "it is a symbolic link, which is not followed");
+  CHECK(why_not_opened(errno) == "it is a symbolic link, and symbolic links are not followed");
   unlink(link.c_str());
   unlink(name.c_str());
 }

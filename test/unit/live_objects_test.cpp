@@ -49,7 +49,7 @@ TEST_CASE("an object is alive from its making to its end, as what it is", "[api]
   window.reset();
   CHECK(call_with(name) == ucclEpInvalidArgument);
   CHECK_THAT(last_message(),
-             Catch::Contains("window 0x") && Catch::Contains("is not a window that exists: it was destroyed"));
+             Catch::Contains("window 0x") && Catch::Contains("is not an existing window: it was destroyed"));
 }
 
 TEST_CASE("any bits may be given as an object", "[api]") {

@@ -50,7 +50,7 @@ TEST_CASE("near node: a thread that has a policy keeps it") {
   {
     const NearNode near(0);
     CHECK(!near.prefers());
-    CHECK_THAT(near.why_not(), Catch::Matchers::Contains("a policy of its own"));
+    CHECK_THAT(near.why_not(), Catch::Matchers::Contains("already has a memory policy"));
     CHECK(policy_of_thread() == own);
   }
   CHECK(policy_of_thread() == own);

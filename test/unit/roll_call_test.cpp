@@ -46,7 +46,7 @@ TEST_CASE("a roll call is over when every rank has come") {
 TEST_CASE("ranks that do not fit together are refused with an error message") {
   RollCall twice = after({greeting(1, 3), greeting(1, 3)});
   CHECK(twice.code() == ucclEpInvalidArgument);
-  CHECK_THAT(twice.message(), Contains("rank 1 came twice") && Contains("pid 101"));
+  CHECK_THAT(twice.message(), Contains("rank 1 joined twice") && Contains("pid 101"));
   RollCall differing = after({greeting(0, 3), greeting(1, 4)});
   CHECK(differing.code() == ucclEpInvalidArgument);
   CHECK_THAT(differing.message(), Contains("nranks differs") && Contains("gave 4") && Contains("gave 3"));
@@ -59,7 +59,7 @@ TEST_CASE("ranks that do not fit together are refused with an error message") {
   for (int nranks : {4097, INT32_MAX}) {
     RollCall too_many = after({greeting(0, nranks)});
     CHECK(too_many.code() == ucclEpInvalidArgument);
-    CHECK_THAT(too_many.message(), Contains(std::to_string(nranks)) && Contains("max_ranks is 4096"));
+    CHECK_THAT(too_many.message(), Contains(std::to_string(nranks)) && Contains("expected at most 4096"));
   }
   CHECK_FALSE(after({greeting(4095, 4096)}).decided());
 }
@@ -77,7 +77,8 @@ TEST_CASE("who gives up names who is missing, and the decision stays") {
   RollCall vanished = after({greeting(0, 2)});
   vanished.vanish(0);
   CHECK(vanished.code() == ucclEpRemoteError);
-  CHECK_THAT(vanished.message(), Contains("rank 0 (pid 100 on host somewhere) went away"));
+  CHECK_THAT(vanished.message(),
+             Contains("rank 0 (pid 100 on host somewhere) closed its connection before all ranks had joined"));
 }
 
 TEST_CASE("thousands of missing ranks are told without listing them") {

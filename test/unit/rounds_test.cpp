@@ -33,7 +33,7 @@ TEST_CASE("parts of a collection may differ in size, and one may be empty") {
   rounds.add_part(0, 1, RoundKind::collect, "a");
   deliveries = rounds.add_part(1, 1, RoundKind::gather, "a");
   REQUIRE(deliveries.size() == 2);
-  CHECK_THAT(*deliveries[0].payload, Contains("rank 0 came to a collection of texts, rank 1 to an allgather"));
+  CHECK_THAT(*deliveries[0].payload, Contains("rank 0 is in a collection of texts, rank 1 in an allgather"));
 }
 
 namespace {
@@ -65,7 +65,7 @@ TEST_CASE("what rank brings too few pieces to an exchange is named on all ranks"
     REQUIRE(deliveries.size() == 2);
     for (const Rounds::Delivery& one : deliveries) {
       CHECK(one.code == ucclEpRemoteError);
-      CHECK_THAT(*one.payload, Contains("rank 1 sent") && Contains("to an exchange among 2 ranks"));
+      CHECK_THAT(*one.payload, Contains("rank 1 sent") && Contains("to an exchange, expected 2"));
     }
   }
 }
@@ -102,7 +102,7 @@ TEST_CASE("a round that one rank gives up fails for all, late ranks included") {
   auto deliveries = rounds.give_up(3, 5, 200);
   REQUIRE(deliveries.size() == 2);
   CHECK(deliveries[0].code == ucclEpTimeout);
-  CHECK(*deliveries[0].payload == "ranks 1 and 2 did not come within 200 ms, then rank 3 gave up");
+  CHECK(*deliveries[0].payload == "ranks 1 and 2 did not arrive within 200 ms, then rank 3 gave up");
   CHECK(rounds.give_up(0, 5, 200).empty());
   for (int late : {1, 2}) {
     deliveries = rounds.add_part(late, 5, RoundKind::gather, "a");
@@ -163,5 +163,5 @@ TEST_CASE("ranks that make different calls get an error") {
   rounds.add_part(1, 1, RoundKind::agree, "");
   deliveries = rounds.add_part(0, 1, RoundKind::living, "");
   REQUIRE(deliveries.size() == 2);
-  CHECK_THAT(*deliveries[0].payload, Contains("rank 1 came to an agreement, rank 0 to a call among surviving ranks"));
+  CHECK_THAT(*deliveries[0].payload, Contains("rank 1 is in an agreement, rank 0 in a call among surviving ranks"));
 }

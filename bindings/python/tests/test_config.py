@@ -34,4 +34,4 @@ def test_a_program_compiles_and_runs(tmp_path):
 
 def test_without_a_question():
     done = config()
-    assert done.returncode == 2 and "say --cflags, --libs, or both" in done.stderr
+    assert done.returncode == 2 and "expected --cflags, --libs, or both" in done.stderr

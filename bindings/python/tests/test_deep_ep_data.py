@@ -82,9 +82,9 @@ def test_low_latency_handles_that_are_put_together_again(buffers):
     buffers(2, rank_main, low_latency_mode=True)
 
 
-WRONG_COUNTS = {"num_tokens_per_rank": r"is \[3\], but what it counts is \[2\]",
-                "num_tokens_per_rdma_rank": r"is \[3\], but what it counts is \[2\]",
-                "num_tokens_per_expert": r"is \[2, 2, 1, 2\], but what it counts is \[1, 1, 0, 1\]",
+WRONG_COUNTS = {"num_tokens_per_rank": r"is \[3\], but topk_idx counts to \[2\]",
+                "num_tokens_per_rdma_rank": r"is \[3\], but topk_idx counts to \[2\]",
+                "num_tokens_per_expert": r"is \[2, 2, 1, 2\], but topk_idx counts to \[1, 1, 0, 1\]",
                 "is_token_in_rank": r"has the shape \(1, 1\), expected \(2, 1\)"}
 
 

@@ -301,7 +301,7 @@ def test_bounds_of_calls_share_memory(buffers):
                 combined, _, _ = buffer.combine(got, handle)
                 assert difference(combined.cpu(), moe.x[buffer.rank].float() * moe.ranks_of_tokens(buffer.rank)[:, None]) < 1e-5
         assert len(buffer._groups.all()) == 1
-        with pytest.raises(ValueError, match="3 tokens, num_max_tokens_per_rank is 2"):
+        with pytest.raises(ValueError, match="3 tokens, expected at most num_max_tokens_per_rank = 2"):
             buffer.dispatch(x[:3], ids[:3], weights[:3], num_experts=EXPERTS, num_max_tokens_per_rank=2)
     buffers(2, rank_main, make=elastic)
 
@@ -343,7 +343,7 @@ def test_what_cannot_be_done_raises(buffers):
         to = buffer._streams.device
         x = torch.zeros(TOKENS + 1, HIDDEN, dtype=torch.bfloat16, device=to)
         ids = torch.zeros(TOKENS + 1, TOP_K, dtype=torch.int64, device=to) - 1
-        with pytest.raises(ValueError, match="enlarge num_max_tokens_per_rank"):
+        with pytest.raises(ValueError, match="num_max_tokens_per_rank = .*: enlarge it"):
             buffer.dispatch(x, ids, num_experts=EXPERTS)
         with pytest.raises(ValueError, match="num_experts"):
             buffer.dispatch(x, ids)
@@ -353,7 +353,7 @@ def test_what_cannot_be_done_raises(buffers):
         with pytest.raises(ValueError, match="do_expand"):
             buffer.dispatch(x[:3], handle=handle, do_expand=True)
         for other in ({"num_experts": 8}, {"expert_alignment": 16}, {"num_max_tokens_per_rank": 3}):
-            with pytest.raises(ValueError, match=f"{[*other][0]} is {[*other.values()][0]}, the handle's is"):
+            with pytest.raises(ValueError, match=f"{[*other][0]} is {[*other.values()][0]}, but the handle has"):
                 buffer.dispatch(x[:3], handle=handle, **other)
         buffer.dispatch(x[:3], handle=handle, num_experts=EXPERTS, expert_alignment=1, num_max_tokens_per_rank=TOKENS)
         with pytest.raises(ValueError, match="do_zero_padding needs do_expand"):

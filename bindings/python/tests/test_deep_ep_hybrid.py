@@ -108,7 +108,7 @@ def test_rows_for_each_rank(buffers, monkeypatch, nodes):
             assert sum_probs is None if weights is None else torch.equal(sum_probs, probs)
         again, _, _, same = buffer.dispatch(x * 2, handle=handle)
         assert same is handle and torch.equal(again, got * 2)
-        with pytest.raises(ValueError, match="the handle is of dispatch, expected one of dispatch_with_permute"):
+        with pytest.raises(ValueError, match="the handle is from dispatch, expected one from dispatch_with_permute"):
             buffer.combine_with_unpermute(hidden=got, handle=handle)
     buffers(4, rank_main, make=hybrid)
 
@@ -181,7 +181,7 @@ def test_what_cannot_be_done_raises(buffers):
             (ValueError, "non_blocking needs num_permuted_tokens", dict(hidden=x, routing_map=wide, non_blocking=True)),
             (ValueError, "a token has 40 destinations, expected at most 32", dict(hidden=x, routing_map=wide)),
             (TypeError, "routing_map has dtype torch.int64, expected torch.bool", dict(hidden=x, routing_map=wide.long())),
-            (ValueError, "the routing has 2 tokens, hidden has 1", dict(hidden=x[:1], routing_map=wide[:, :16])),
+            (ValueError, "the routing has 2 tokens, but hidden has 1", dict(hidden=x[:1], routing_map=wide[:, :16])),
             (ValueError, "expert_alignment", dict(hidden=x, routing_map=wide[:, :16], pad_multiple=24)),
             (TypeError, "no_such", dict(hidden=x, no_such=1))]
         for error, words, how in calls:

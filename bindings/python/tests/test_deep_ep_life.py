@@ -235,7 +235,7 @@ def test_a_bounded_number_of_shapes_has_memory(buffers):
         assert max(windows[20:]) <= max(windows[:20])
         with pytest.raises(RuntimeError, match="of at most 8 shapes"):
             buffer.low_latency_combine(first[0], ids, weights, first[2])
-        with pytest.raises(RuntimeError, match="the handle's shape was freed, for 8 others were used since"):
+        with pytest.raises(RuntimeError, match="the handle has expired: 8 other shapes were used since"):
             buffer.combine(got, old)
         got, *_, handle, _ = buffer.dispatch(x, **how)  # is made again
         assert torch.equal(buffer.combine(got, handle)[0], 2 * x)

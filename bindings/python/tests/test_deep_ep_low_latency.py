@@ -143,7 +143,7 @@ def test_c10_c14_hooks(buffers, use_fp8):
     def rank_main(buffer):
         r = buffer.rank
         x, ids, weights = place(moe, buffer)
-        with pytest.raises(ValueError, match="either async_finish or return_recv_hook"):
+        with pytest.raises(ValueError, match="async_finish and return_recv_hook exclude each other"):
             buffer.low_latency_dispatch(x, ids, MAX_TOKENS, EXPERTS, return_recv_hook=True, async_finish=True)
         for _ in range(3):
             got, counts, handle, event, hook = buffer.low_latency_dispatch(

@@ -118,7 +118,7 @@ def test_masks_before_the_first_call(buffers):
     def rank_main(buffer):
         assert masks(buffer) == [0, 0]
         buffer.low_latency_clean_mask_buffer()
-        with pytest.raises(RuntimeError, match="not called yet"):
+        with pytest.raises(RuntimeError, match="no masks before the first low_latency_dispatch"):
             buffer.low_latency_update_mask_buffer(1, True)
     buffers(2, rank_main, low_latency_mode=True, enable_shrink=True)
 

@@ -167,7 +167,7 @@ def test_events_call_a_hook_and_are_released():
     assert calls == ["hook", "again"] and event.event is event.extra_tensors is None
     with event:
         pass  # nothing to wait for
-    with pytest.raises(RuntimeError, match="there is no event"):
+    with pytest.raises(RuntimeError, match="the event cannot be waited for"):
         event.current_stream_wait()
 
 
@@ -246,7 +246,7 @@ REFUSED = {
     "handle and topk_idx": (ValueError, "not both", lambda b, x, ids, w, h: b.dispatch(x, handle=h, topk_idx=ids)),
     "nowhere to go": (ValueError, "needs topk_idx, or is_token_in_rank, or a handle",
                       lambda b, x, ids, w, h: b.dispatch(x, num_tokens_per_expert=ids.new_zeros(4))),
-    "odd SMs": (ValueError, "expected an even one", lambda b, x, ids, w, h: b.set_num_sms(21)),
+    "odd SMs": (ValueError, "expected an even number", lambda b, x, ids, w, h: b.set_num_sms(21)),
     "an argument that there is not": (TypeError, "has no argument no_such",
                                       lambda b, x, ids, w, h: b.low_latency_combine(x, ids, w, None, no_such=1)),
     **{name: (NotImplementedError, f"{name}: combine does not follow signals",
@@ -269,7 +269,7 @@ def test_what_buffers_refuse(buffers):
                 pytest.fail(f"{what} was not refused")
         *_, event, hook = buffer.low_latency_dispatch(x, ids, 4, 4, use_fp8=False, return_recv_hook=False)
         assert hook is None and event.event is None
-        with pytest.raises(RuntimeError, match="there is no event"):
+        with pytest.raises(RuntimeError, match="the event cannot be waited for"):
             event.current_stream_wait()
     buffers(1, rank_main)
 

@@ -64,7 +64,7 @@ def test_arithmetic():
     assert ep_math.hash_tensor(a) == 4 and ep_math.hash_tensors((a, None), b, [a]) == 0
     assert ep_math.count_bytes((a, None), b) == 24
     assert [testing.parse_num_bytes(text) for text in ("12", "2K", "1.5 MiB", "1GB")] == [12, 2048, 3 << 19, 1 << 30]
-    with pytest.raises(ValueError, match="'many' is no number of bytes"):
+    with pytest.raises(ValueError, match="'many' is not a number of bytes"):
         testing.parse_num_bytes("many")
 
 

@@ -78,9 +78,9 @@ def test_tensors_of_either_kind():
     ((LOADS, 15, 4, 2, 5), "num_gpus is 5, expected a multiple of num_nodes = 2"),
     ((LOADS, 16, 5, 1, 8), "the number of experts is 12, expected a multiple of num_groups = 5"),
     ((LOADS, 16, 4, 0, 8), "num_nodes is 0, expected at least 1"),
-    (([[1, 2], [1]], 2, 1, 1, 1), r"layers of \[1, 2\] experts, expected equally many"),
-    (([[1, 2], [1, -1]], 2, 1, 1, 1), r"weight\[1\] has a load that is negative or no number"),
-    (([[1, float("nan")]], 2, 1, 1, 1), r"weight\[0\] has a load that is negative or no number")])
+    (([[1, 2], [1]], 2, 1, 1, 1), r"layers of \[1, 2\] experts, expected the same number"),
+    (([[1, 2], [1, -1]], 2, 1, 1, 1), r"weight\[1\] has a load that is negative or not a number"),
+    (([[1, float("nan")]], 2, 1, 1, 1), r"weight\[0\] has a load that is negative or not a number")])
 def test_what_cannot_be_planned(arguments, words):
     with pytest.raises(ValueError, match=words):
         rebalance_experts(*arguments)

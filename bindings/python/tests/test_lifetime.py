@@ -186,8 +186,8 @@ assert len(kept) == 2 and all(comm.async_error() is None for comm in kept)
 
 
 @pytest.mark.parametrize("last, status, words", [
-    ("sys.exit(3)", 3, "its process exits with status 3"), ("raise SystemExit(4)", 4, "its process exits with status 4"),
-    ("sys.exit('bad news')", 1, "its process exits with status 1"), ("raise KeyError('lost')", 1, "aborted the communicator"),
+    ("sys.exit(3)", 3, "its process exited with status 3"), ("raise SystemExit(4)", 4, "its process exited with status 4"),
+    ("sys.exit('bad news')", 1, "its process exited with status 1"), ("raise KeyError('lost')", 1, "aborted the communicator"),
     ("os._exit(5)", 5, "has died")])
 def test_peers_of_a_process_that_fails_hear_at_once(tmp_path, last, status, words):
     """Rank 1, whose operation waits for it, hears why. Rank 2, which waits for it in a call, at least that it has gone."""

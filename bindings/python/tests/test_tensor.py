@@ -83,7 +83,7 @@ def test_cuda_array_interface():
 def test_memory_that_the_device_cannot_access(ranks, device):
     def rank_main(comm):
         foreign = OnGpu() if device == "host" else np.zeros(4, np.float32)
-        with pytest.raises(ValueError, match="tokens lies in memory of"):
+        with pytest.raises(ValueError, match="tokens is in memory of"):
             comm.view(foreign, "tokens")
         frozen = np.zeros(4, np.float32)
         frozen.flags.writeable = False
@@ -94,7 +94,7 @@ def test_memory_that_the_device_cannot_access(ranks, device):
 
 
 def test_what_is_no_tensor():
-    with pytest.raises(TypeError, match="list is no tensor"):
+    with pytest.raises(TypeError, match="list is not a tensor"):
         tensor([1, 2])
     with pytest.raises(ValueError, match="5 dimensions"):
         tensor(np.zeros((1,) * 5, np.float32))

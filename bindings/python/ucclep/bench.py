@@ -233,18 +233,18 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=count(1), default=4, help="threads, without torch.distributed.run (4)")
     parser.add_argument("--mode", type=modes, default="ll,ht", help="ll, ht, or a list (ll,ht)")
-    parser.add_argument("--ll-tokens", type=counts, default="1,8,32,128", help="tokens of a rank in LL, a list (1,8,32,128)")
-    parser.add_argument("--ht-tokens", type=counts, default="128,512", help="tokens of a rank in HT, a list (128,512)")
-    parser.add_argument("--hidden", type=count(1), default=7168, help="elements of a row (7168)")
+    parser.add_argument("--ll-tokens", type=counts, default="1,8,32,128", help="tokens per rank in LL, a list (1,8,32,128)")
+    parser.add_argument("--ht-tokens", type=counts, default="128,512", help="tokens per rank in HT, a list (128,512)")
+    parser.add_argument("--hidden", type=count(1), default=7168, help="elements per row (7168)")
     parser.add_argument("--experts", type=count(1), default=256, help="experts of all ranks (256)")
-    parser.add_argument("--topk", type=count(1), default=8, help="experts of a token (8)")
-    parser.add_argument("--warmup", type=count(0), default=2, help="turns that are not timed (2)")
-    parser.add_argument("--iterations", type=count(1), default=10, help="turns that are timed (10)")
+    parser.add_argument("--topk", type=count(1), default=8, help="experts per token (8)")
+    parser.add_argument("--warmup", type=count(0), default=2, help="warm-up iterations (2)")
+    parser.add_argument("--iterations", type=count(1), default=10, help="timed iterations (10)")
     parser.add_argument("--json", help="a file for the results, which is replaced")
     parser.add_argument("--plot", help="a picture for the results, .png or .svg (matplotlib)")
     options = parser.parse_args(arguments)
     if options.topk > options.experts:
-        parser.error(f"argument --topk: {options.topk} is above --experts {options.experts}")
+        parser.error(f"argument --topk: {options.topk}: expected at most --experts {options.experts}")
     return options
 
 

@@ -111,7 +111,7 @@ class Communicator(lifetime.LibraryObject):
             try:
                 parts = allgather(ctypes.string_at(buffer + rank * nbytes, nbytes))
                 if len(parts) != nranks or any(len(part) != nbytes for part in parts):
-                    raise ValueError(f"allgather has to return {nranks} parts of {nbytes} bytes")
+                    raise ValueError(f"allgather must return {nranks} parts of {nbytes} bytes")
                 ctypes.memmove(buffer, b"".join(parts), nranks * nbytes)
                 return 0
             except BaseException as reason:  # nothing may pass through C
@@ -200,9 +200,9 @@ class Communicator(lifetime.LibraryObject):
         """Refuses memory that this communicator's device cannot access, or not write."""
         if facts[PLACE] == self.foreign and not is_pinned(facts):
             where = "the host" if self.foreign == HOST else "a GPU"
-            raise ValueError(f"{name} lies in memory of {where}, the communicator's device is {self.device.name}")
+            raise ValueError(f"{name} is in memory of {where}, but the communicator's device is {self.device.name}")
         if output and not facts[WRITABLE]:
-            raise ValueError(f"{name} is read-only, and the library would write it")
+            raise ValueError(f"{name} is read-only, but the library writes to it: pass a writable tensor")
 
     def view(self, array: Any, name: str, output: bool = False) -> TensorView:
         """`array` as the library sees it, if it may be that."""

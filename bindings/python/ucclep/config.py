@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--libs", action="store_true", help="options for the linker")
     options = parser.parse_args()
     if not options.cflags and not options.libs:
-        parser.error("say --cflags, --libs, or both")
+        parser.error("expected --cflags, --libs, or both")
     print(shlex.join([*(cflags() if options.cflags else []), *(libs() if options.libs else [])]))
     return 0
 

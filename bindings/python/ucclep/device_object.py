@@ -107,8 +107,8 @@ def library_file(kind: str = "bc") -> str:
     for folder in folders:
         if (folder / name).is_file():
             return str(folder / name)
-    raise FileNotFoundError(f"there is no {name} in {' or '.join(map(str, folders))}: `make device-library` builds it, and "
-                            "UCCLEP_DEVICE_LIBRARY names its folder")
+    raise FileNotFoundError(f"{name} does not exist in {' or '.join(map(str, folders))}: build it with `make device-library`, "
+                            "and set UCCLEP_DEVICE_LIBRARY to its folder")
 
 
 def _path_of_library() -> str:

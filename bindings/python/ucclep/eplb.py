@@ -26,7 +26,8 @@ def rebalance_experts(weight: Any, num_replicas: int, num_groups: int, num_nodes
     layers = [[float(load) for load in layer] for layer in _lists(weight)]
     experts = len(layers[0]) if layers else 0
     if any(len(layer) != experts for layer in layers):
-        raise ValueError(f"weight has layers of {sorted({len(layer) for layer in layers})} experts, expected equally many")
+        raise ValueError(f"weight has layers of {sorted({len(layer) for layer in layers})} experts, expected the same number "
+                         "in all layers")
     _check(layers, experts, num_replicas, num_groups, num_nodes, num_gpus)
     if num_groups % num_nodes:
         num_groups = num_nodes = 1  # groups cannot stay within nodes: one level for all devices
@@ -62,7 +63,7 @@ def _check(layers: list, experts: int, num_replicas: int, num_groups: int, num_n
             raise ValueError(f"{name} is {value}, expected a multiple of {of} = {divisor}")
     for number, layer in enumerate(layers):
         if any(not 0 <= load < float("inf") for load in layer):
-            raise ValueError(f"weight[{number}] has a load that is negative or no number, expected 0 or more")
+            raise ValueError(f"weight[{number}] has a load that is negative or not a number, expected 0 or more")
 
 
 def _plan(loads: Sequence[float], num_replicas: int, num_groups: int, num_nodes: int, num_gpus: int) -> list:

@@ -30,7 +30,7 @@ class Unique:
     """Stands for something that there is once in this process, and so is neither copied nor pickled."""
 
     def __reduce_ex__(self, _protocol: Any) -> Any:
-        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: it stands for an object of this process")
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: it refers to an object of this process")
 
 
 class LibraryObject(Unique):

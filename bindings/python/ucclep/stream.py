@@ -24,7 +24,7 @@ def stream_pointer(stream: Any) -> int | None:
     if hasattr(stream, "__cuda_stream__"):
         protocol = stream.__cuda_stream__
         return (protocol() if callable(protocol) else protocol)[1]
-    raise TypeError(f"{type(stream).__name__} is no stream: expected an integer, None or a framework's stream")
+    raise TypeError(f"{type(stream).__name__} is not a stream: expected an integer, None or a framework's stream")
 
 
 def event_pointer(event: Any) -> int:
@@ -35,7 +35,7 @@ def event_pointer(event: Any) -> int:
         value = getattr(event, name, None)
         if value is not None:
             return _address(value)
-    raise TypeError(f"{type(event).__name__} is no event: expected an integer or a framework's event")
+    raise TypeError(f"{type(event).__name__} is not an event: expected an integer or a framework's event")
 
 
 def _address(value: Any) -> int:

@@ -58,7 +58,7 @@ class TensorView:
         sizes = tuple(t.sizes[:t.ndim])
         if any(size > 1 and stride != packed
                for size, stride, packed in zip(sizes, t.strides, dlpack.contiguous_strides(sizes))):
-            raise ValueError("the tensor is not contiguous")
+            raise ValueError("the tensor is not contiguous: make it contiguous")
         return math.prod(sizes) * ITEM_BYTES[DataType(t.dtype)]
 
 
@@ -83,7 +83,7 @@ def facts_of(array: Any, dtype: str | DataType | None = None) -> Facts:
         return _of_interface(array, array.__cuda_array_interface__, wanted, DEVICE)
     if hasattr(array, "__dlpack__"):
         return _of_dlpack(array, wanted)
-    raise TypeError(f"{type(array).__name__} is no tensor: expected a torch tensor, a NumPy array, or an object with "
+    raise TypeError(f"{type(array).__name__} is not a tensor: expected a torch tensor, a NumPy array, or an object with "
                     "__cuda_array_interface__ or __dlpack__")
 
 
@@ -95,17 +95,17 @@ def data_type(name: Any) -> DataType:
     try:
         return BY_NAME[text]
     except KeyError:
-        raise TypeError(f"dtype {text} is unknown to the library; it has {', '.join(BY_NAME)}") from None
+        raise TypeError(f"dtype {text} is not supported: expected one of {', '.join(BY_NAME)}") from None
 
 
 def _chosen(found: DataType | None, item_bytes: int, wanted: DataType | None, name: str) -> DataType:
     if wanted is None:
         if found is None:
-            raise TypeError(f"a tensor of {name} needs dtype=: what its {item_bytes} bytes are, as in "
+            raise TypeError(f"a tensor of {name} needs dtype=, the type of its {item_bytes} bytes, as in "
                             'tensor(array, dtype="bfloat16")')
         return found
     if ITEM_BYTES[wanted] != item_bytes:
-        raise TypeError(f"dtype {wanted.name} has {ITEM_BYTES[wanted]} bytes, the tensor's {name} has {item_bytes}")
+        raise TypeError(f"dtype {wanted.name} has {ITEM_BYTES[wanted]} bytes, but the tensor's {name} has {item_bytes}")
     return wanted
 
 
@@ -130,7 +130,7 @@ def _of_interface(array: Any, interface: dict, wanted: DataType | None, place: i
     if byte_strides is None:
         strides = dlpack.contiguous_strides(sizes)
     elif any(stride % item_bytes for stride in byte_strides):
-        raise ValueError(f"byte strides {byte_strides} are no multiples of the element's {item_bytes} bytes")
+        raise ValueError(f"byte strides {byte_strides} are not multiples of the element's {item_bytes} bytes")
     else:
         strides = tuple(stride // item_bytes for stride in byte_strides)
     data, read_only = interface["data"] if interface.get("data") is not None else (0, False)

@@ -41,7 +41,7 @@ def _function(symbol: str, parameters: str) -> Any:
 
     def call(*arguments: Any, _semantic: Any = None) -> Any:
         if len(arguments) != len(types):
-            raise TypeError(f"{symbol} takes {len(types)} arguments, {len(arguments)} were given")
+            raise TypeError(f"{symbol} takes {len(types)} arguments, but {len(arguments)} were given")
         cast = [core.cast(_semantic.to_tensor(value), kind, _semantic=_semantic) for value, kind in zip(arguments, types)]
         return core.extern_elementwise("libucclep_device", "", cast, {types: (symbol, core.int32)}, is_pure=False,
                                        _semantic=_semantic)

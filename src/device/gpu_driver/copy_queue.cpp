@@ -13,10 +13,10 @@ constexpr std::chrono::seconds last_wait{10};
 
 // Memory that a copy still reads or writes may go next.
 DriverCopyQueue::~DriverCopyQueue() {
-  best_effort("device", "copies were not waited for", [&] {
+  best_effort("device", "cannot wait for copies", [&] {
     const auto begin = std::chrono::steady_clock::now();
     for (ended(); !begun_.empty(); ended()) {
-      if (std::chrono::steady_clock::now() - begin > last_wait) fail(ucclEpTimeout, "they do not end");
+      if (std::chrono::steady_clock::now() - begin > last_wait) fail(ucclEpTimeout, "they did not end within 10 s");
       std::this_thread::yield();
     }
   });
@@ -43,7 +43,7 @@ uint64_t DriverCopyQueue::ended() {
   for (; !begun_.empty(); begun_.pop_front(), ++ended_) {
     const Code code = driver_.api().event_query(begun_.front());
     if (code == not_ready) break;
-    driver_.check(code, "copying what was put");
+    driver_.check(code, "copying the data of a put");
     unused_.push_back(begun_.front());
   }
   return ended_;

@@ -63,7 +63,7 @@ const Driver& Driver::get(const DriverFacts& facts) {
 
 Driver::Driver(const DriverFacts& facts, const char* library) : facts_(facts) {
   library_ = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  if (library_ == nullptr) fail(ucclEpNotSupported, "no {} driver: {}", facts.vendor, dlerror());
+  if (library_ == nullptr) fail(ucclEpNotSupported, "cannot load the {} driver: {}", facts.vendor, dlerror());
   load_functions();
   start(library);
   check_version();
@@ -78,7 +78,7 @@ void Driver::load_functions() {
     if (name == nullptr) return;
     member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(dlsym(library_, name));
     if (member == nullptr) {
-      fail(ucclEpNotSupported, "the {} driver has no {}: it is older than this library needs", facts_.vendor, name);
+      fail(ucclEpNotSupported, "the {} driver has no function {}: install a newer driver", facts_.vendor, name);
     }
   });
 }
@@ -87,7 +87,7 @@ void Driver::start(const char* library) const {
   const Code code = api_.init(0);
   if (code == no_device) refuse_without_gpu();
   if (code != success) {
-    fail(ucclEpNotSupported, "the {} driver of {} does not start: {}", facts_.vendor, library, words(code));
+    fail(ucclEpNotSupported, "the {} driver {} cannot be initialised: {}", facts_.vendor, library, words(code));
   }
 }
 
@@ -96,7 +96,7 @@ void Driver::refuse_without_gpu() const {
 }
 
 void Driver::check_version() {
-  check(api_.driver_version(&version_), "asking for the driver's version");
+  check(api_.driver_version(&version_), "reading the driver's version");
   if (version_ >= facts_.oldest_version) return;
   fail(ucclEpNotSupported, "the {} driver has version {}, this library needs {} or newer", facts_.vendor, version_,
        facts_.oldest_version);
@@ -110,11 +110,11 @@ bool Driver::has_early_start() const {
 std::string Driver::words(Code code) const {
   const char* text = nullptr;
   const bool known = api_.error_string(code, &text) == success && text != nullptr;
-  return fmt::format("{} (code {})", known ? text : "no further words", code);
+  return fmt::format("{} (code {})", known ? text : "no description", code);
 }
 
 void Driver::refuse(Code code, const char* what) const {
-  fail(code_of(code), "{}: {}: {}", facts_.vendor, what, words(code));
+  fail(code_of(code), "{}: {} failed: {}", facts_.vendor, what, words(code));
 }
 
 void Driver::copy(void* to, const void* from, size_t bytes, Stream stream) const {
@@ -131,7 +131,7 @@ Code Driver::enable_peer(DeviceOrdinal peer, Context context) const {
 }
 
 Current::Current(const Driver& driver, Context context) : driver_(driver) {
-  driver.check(driver.api().context_get_current(&callers_), "asking for the current context");
+  driver.check(driver.api().context_get_current(&callers_), "reading the current context");
   if (callers_ == context) return;
   driver.check(driver.api().context_set_current(context), "setting the current context");
   changed_ = true;

@@ -103,7 +103,7 @@ class OutsideCapture {
 // For destructors: undoes something in a context, and logs what cannot be undone.
 template <class Undo>
 void undo(const Driver& driver, Context context, const char* what, Undo&& call) noexcept {
-  best_effort("device", "not undone", [&] {
+  best_effort("device", "clean-up failed", [&] {
     const Current current(driver, context);
     driver.check(call(driver.api()), what);
   });

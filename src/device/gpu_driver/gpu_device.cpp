@@ -164,7 +164,7 @@ class GpuDevice : public Device {
   }
   void stream_wait_event(ucclEpStream_t stream, ucclEpEvent_t event) override {
     const Current current = enter();
-    driver_.check(api().stream_wait_event(stream_of(stream), event_of(event), 0), "letting a stream wait for an event");
+    driver_.check(api().stream_wait_event(stream_of(stream), event_of(event), 0), "making a stream wait for an event");
   }
   ucclEpResult_t event_synchronize(ucclEpEvent_t event, int64_t timeout_ms) override {
     const Current current = enter();
@@ -182,7 +182,7 @@ class GpuDevice : public Device {
   bool is_capturing(ucclEpStream_t stream) override {
     const Current current = enter();
     int status = capture_none;
-    driver_.check(api().stream_is_capturing(stream_of(stream), &status), "asking whether a stream is being captured");
+    driver_.check(api().stream_is_capturing(stream_of(stream), &status), "reading a stream's capture status");
     return status != capture_none;
   }
 
@@ -200,8 +200,8 @@ class GpuDevice : public Device {
   void launch(const Kernel& kernel, const LaunchShape& shape, const void* args, size_t,
               ucclEpStream_t stream) override {
     const Current current = enter();
-    log::info("device", "{}: {} on {} blocks of {} lanes, {} bytes of shared memory", traits_.name, kernel.name,
-              shape.grid, shape.block, shape.shared_bytes);
+    log::info("device", "{}: launching {} on {} blocks of {} lanes, with {} bytes of shared memory", traits_.name,
+              kernel.name, shape.grid, shape.block, shape.shared_bytes);
     driver_.check(start(kernel, shape, const_cast<void*>(args), stream_of(stream)), kernel.name);
   }
 

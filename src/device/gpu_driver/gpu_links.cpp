@@ -50,7 +50,7 @@ bool is_island(const LinkTable& linked, const std::vector<size_t>& first, size_t
 
 std::string model_of(const Driver& driver, DeviceOrdinal device) {
   char name[64] = {};
-  driver.check(driver.api().device_name(name, sizeof name, device), "asking for a device's name");
+  driver.check(driver.api().device_name(name, sizeof name, device), "reading a device's name");
   return name;
 }
 
@@ -59,7 +59,7 @@ std::string model_of(const Driver& driver, DeviceOrdinal device) {
 uint64_t place_of(const Driver& driver, DeviceOrdinal device) {
   const auto ask = [&](int which) {
     int value = 0;
-    driver.check(driver.api().device_attribute(&value, which, device), "asking for a device's place on the bus");
+    driver.check(driver.api().device_attribute(&value, which, device), "reading a device's PCI address");
     return static_cast<uint64_t>(value);
   };
   const auto& attribute = driver.facts().attribute;

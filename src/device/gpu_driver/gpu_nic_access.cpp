@@ -27,20 +27,19 @@ NicFacts facts_of(const Driver& driver, DeviceOrdinal device) {
   const auto& attribute = driver.facts().nic_attribute;
   NicFacts facts;
   if (attribute.dma_buf == 0) {
-    facts.lacks =
-        fmt::format("of {} this library does not know what makes a NIC's writes visible", driver.facts().vendor);
+    facts.lacks = fmt::format("this library cannot make a NIC's writes visible on {} GPUs", driver.facts().vendor);
     return facts;
   }
   const auto ask = [&](int which) {
     int value = 0;
-    driver.check(driver.api().device_attribute(&value, which, device), "asking what NICs can do with a device");
+    driver.check(driver.api().device_attribute(&value, which, device), "reading what NICs can do with a device");
     return value;
   };
   facts.dma_buf = ask(attribute.dma_buf) != 0;
   facts.by_address = ask(attribute.peer_memory) != 0 && ask(attribute.peer_memory_of_virtual) != 0;
   facts.writes = {reach_of(ask(attribute.writes_ordering)), (ask(attribute.flush_options) & flushes_from_host) != 0};
   if (!facts.dma_buf && !facts.by_address) {
-    facts.lacks = fmt::format("the {} driver gives NICs no hold of this GPU's memory", driver.facts().vendor);
+    facts.lacks = fmt::format("the {} driver does not let NICs access this GPU's memory", driver.facts().vendor);
   }
   return facts;
 }
@@ -55,7 +54,8 @@ DmaBuf GpuNicAccess::dma_buf(const void* data, size_t bytes) {
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<uintptr_t>(data);
   const uint64_t offset = address % page;
-  if (driver_.api().dma_buf == nullptr) fail(ucclEpNotSupported, "{} has no dma-bufs", driver_.facts().vendor);
+  if (driver_.api().dma_buf == nullptr)
+    fail(ucclEpNotSupported, "the {} driver has no dma-bufs", driver_.facts().vendor);
   const Current current(driver_, context_);
   int fd = -1;
   const Code code = driver_.api().dma_buf(&fd, reinterpret_cast<void*>(address - offset),
@@ -66,14 +66,14 @@ DmaBuf GpuNicAccess::dma_buf(const void* data, size_t bytes) {
   }
   DmaBuf made{Fd(fd), offset};
   if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
-    fail(ucclEpSystemError, "fcntl of the dma-buf of GPU memory: {}", errno_text(errno));
+    fail(ucclEpSystemError, "cannot set close-on-exec on the dma-buf of GPU memory: fcntl: {}", errno_text(errno));
   }
   return made;
 }
 
 void GpuNicAccess::flush(NicWritesReach readers) {
   if (driver_.api().flush_nic_writes == nullptr) {
-    fail(ucclEpNotSupported, "{} does not flush what NICs have written", driver_.facts().vendor);
+    fail(ucclEpNotSupported, "the {} driver cannot flush what NICs have written", driver_.facts().vendor);
   }
   const Current current(driver_, context_);
   const OutsideCapture outside(driver_);

@@ -20,10 +20,10 @@ constexpr unsigned max_threads = 512;  // of the library's kernels
 
 int current_index(const Driver& driver) {
   Context context = nullptr;
-  driver.check(driver.api().context_get_current(&context), "asking for the current context");
+  driver.check(driver.api().context_get_current(&context), "reading the current context");
   if (context == nullptr) return 0;
   DeviceOrdinal current = 0;
-  driver.check(driver.api().context_get_device(&current), "asking for the current device");
+  driver.check(driver.api().context_get_device(&current), "reading the current device");
   for (int index = 0; index < driver.device_count(); ++index) {
     if (device_ordinal(driver, index) == current) return index;
   }
@@ -47,11 +47,11 @@ DeviceTraits gpu_device_traits(const Driver& driver, int index) {
   const DeviceOrdinal ordinal = device_ordinal(driver, index);
   const auto ask = [&](int which) {
     int value = 0;
-    driver.check(api.device_attribute(&value, which, ordinal), "asking for an attribute of a device");
+    driver.check(api.device_attribute(&value, which, ordinal), "reading an attribute of a device");
     return static_cast<unsigned>(value);
   };
   char name[64] = {};
-  driver.check(api.device_name(name, sizeof name, ordinal), "asking for a device's name");
+  driver.check(api.device_name(name, sizeof name, ordinal), "reading a device's name");
   DeviceTraits traits;
   traits.name = fmt::format("{} {} ({})", driver.facts().vendor, index, name);
   traits.kind = driver.facts().kind;
@@ -64,8 +64,10 @@ DeviceTraits gpu_device_traits(const Driver& driver, int index) {
   traits.line_bytes = 16 * images_for(driver, ordinal, traits.name).front().line_lanes;
   traits.line_payload = traits.line_bytes - 8;
   traits.whole_bytes = whole_stores_of(driver.facts().maker).linked;
-  if (ask(attribute.cooperative_launch) == 0) fail(ucclEpNotSupported, "{} has no cooperative launch", traits.name);
-  if (ask(attribute.virtual_memory) == 0) fail(ucclEpNotSupported, "{} has no virtual memory functions", traits.name);
+  if (ask(attribute.cooperative_launch) == 0)
+    fail(ucclEpNotSupported, "{} does not support cooperative launches", traits.name);
+  if (ask(attribute.virtual_memory) == 0)
+    fail(ucclEpNotSupported, "{} does not support virtual memory management", traits.name);
   traits.window_granularity = window_granularity(driver, ordinal);
   traits.nics_reach = false;
   return traits;

@@ -21,7 +21,7 @@ Code HeldAllocation::to_descriptor(Fd& fd) const {
   if (code != success) return code;
   fd = Fd(exported);
   if (fcntl(exported, F_SETFD, FD_CLOEXEC) != 0) {
-    fail(ucclEpSystemError, "fcntl of the descriptor of GPU memory: {}", errno_text(errno));
+    fail(ucclEpSystemError, "cannot set close-on-exec on the descriptor of GPU memory: fcntl: {}", errno_text(errno));
   }
   return success;
 }

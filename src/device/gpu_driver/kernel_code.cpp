@@ -40,7 +40,7 @@ int capability_of(const Driver& driver, DeviceOrdinal device) {
   if (attribute.capability_major == 0) return 0;
   const auto ask = [&](int which) {
     int value = 0;
-    driver.check(driver.api().device_attribute(&value, which, device), "asking for a device's compute capability");
+    driver.check(driver.api().device_attribute(&value, which, device), "reading a device's compute capability");
     return value;
   };
   return 10 * ask(attribute.capability_major) + ask(attribute.capability_minor);
@@ -90,7 +90,7 @@ KernelCode::KernelCode(const Driver& driver, Context context, DeviceOrdinal devi
   for (const GpuCode& image : images_for(driver, device, device_name)) {
     const Code loaded = driver.api().module_load(&module_, image.code.data());
     if (loaded == success) {
-      log::info("device", "{}: the code for {}", device_name, image.target);
+      log::info("device", "{}: using the code for {}", device_name, image.target);
       starts_early_ = image.starts_early;
       load_all();
       return;
@@ -121,10 +121,10 @@ Function KernelCode::load(const char* name) {
   const std::string symbol = symbol_of(name);
   const Code code = driver_.api().module_function(&function, module_, symbol.c_str());
   if (code == not_found) return nullptr;
-  driver_.check(code, symbol.c_str());
+  driver_.check(code, ("loading " + symbol).c_str());
   driver_.check(
       driver_.api().function_set_attribute(function, function_max_dynamic_shared, static_cast<int>(shared_bytes_)),
-      "asking for a block's shared memory");
+      "setting the shared memory of a block");
   return functions_[name] = function;
 }
 

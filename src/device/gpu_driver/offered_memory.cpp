@@ -17,7 +17,7 @@ class IpcMemory : public SharedMemory {
     std::memcpy(handle.bytes, ticket.ipc_handle, sizeof handle.bytes);
     const Code code = driver.api().ipc_open(&base_, handle, ipc_lazy_peer_access);
     if (code == success) return;
-    fail(ucclEpNotSupported, "{} does not open the IPC handle of {} bytes: {}", driver.facts().vendor,
+    fail(ucclEpNotSupported, "the {} driver cannot open the IPC handle of {} bytes: {}", driver.facts().vendor,
          ticket.allocation_bytes, driver.words(code));
   }
   ~IpcMemory() override {
@@ -64,12 +64,13 @@ void OfferedMemory::refuse(const char* why, Code code) const {
 void OfferedMemory::find_allocation() {
   size_t bytes = 0;
   const Code code = driver_.api().address_range(&base_, &bytes, data_);
-  if (code != success) refuse("the driver knows of no allocation there", code);
+  if (code != success) refuse("the driver has no allocation there", code);
   ticket_.allocation_bytes = bytes;
   ticket_.offset = static_cast<uint64_t>(static_cast<char*>(data_) - static_cast<char*>(base_));
   if (ticket_.bytes > bytes - ticket_.offset) {
     fail(ucclEpNotSupported,
-         "the {} bytes at {} cannot be shared: the allocation there ends after {}, and a window lies in one",
+         "the {} bytes at {} cannot be shared: the allocation there ends after {}, and a window must be within one "
+         "allocation",
          ticket_.bytes, data_, bytes - ticket_.offset);
   }
 }
@@ -85,7 +86,7 @@ void OfferedMemory::offer_descriptor(const HeldAllocation& allocation) {
 void OfferedMemory::offer_ipc_handle() {
   IpcHandle handle;
   const Code code = driver_.api().ipc_get(&handle, base_);
-  if (code != success) refuse("neither is it virtual memory, nor has it an IPC handle", code);
+  if (code != success) refuse("it is not virtual memory and has no IPC handle", code);
   ticket_.way = MemoryTicket::Way::ipc_handle;
   std::memcpy(ticket_.ipc_handle, handle.bytes, sizeof handle.bytes);
 }
@@ -102,10 +103,10 @@ void OfferedMemory::allow(DeviceOrdinal device) {
   const std::lock_guard lock(one_asks.get());
   const Access access{{location_device, device}, access_read_write};
   unsigned long long flags = 0;
-  driver_.check(driver_.api().get_access(&flags, &access.location, base_), "asking who has access to memory");
+  driver_.check(driver_.api().get_access(&flags, &access.location, base_), "reading a device's access to memory");
   if (flags == static_cast<unsigned long long>(access_read_write)) return;
   const Code code = driver_.api().set_access(base_, ticket_.allocation_bytes, &access, 1);
-  if (code != success) refuse("a device of another rank cannot be given access", code);
+  if (code != success) refuse("cannot enable access for a device of another rank", code);
 }
 
 }  // namespace ucclep::gpu

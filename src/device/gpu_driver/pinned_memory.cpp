@@ -32,7 +32,7 @@ PinnedMemory::PinnedMemory(const Driver& driver, DeviceOrdinal device, SealedMem
   if (code == success) return;
   undo(driver, context_.get(), "unpinning window memory",
        [this](const DriverApi& table) { return table.host_unregister(memory_.data()); });
-  driver.check(code, "asking where a device finds pinned memory");
+  driver.check(code, "reading the device's address of pinned memory");
 }
 
 PinnedMemory::~PinnedMemory() {

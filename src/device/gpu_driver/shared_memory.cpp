@@ -13,7 +13,7 @@ AllocationProperties properties_on(const Driver& driver, DeviceOrdinal device) {
   AllocationProperties properties{};
   if (const int attribute = driver.facts().nic_attribute.peer_memory_of_virtual; attribute != 0) {
     int capable = 0;
-    driver.check(driver.api().device_attribute(&capable, attribute, device), "asking what NICs can do with a device");
+    driver.check(driver.api().device_attribute(&capable, attribute, device), "reading what NICs can do with a device");
     properties.rdma_capable = capable != 0 ? 1 : 0;
   }
   properties.type = allocation_pinned;
@@ -28,7 +28,7 @@ size_t window_granularity(const Driver& driver, DeviceOrdinal device) {
   const AllocationProperties properties = properties_on(driver, device);
   size_t granularity = 0;
   driver.check(driver.api().allocation_granularity(&granularity, &properties, granularity_recommended),
-               "asking for the granularity of window memory");
+               "reading the granularity of window memory");
   return granularity;
 }
 
@@ -74,7 +74,7 @@ void MappedAllocation::allow(DeviceOrdinal device) {
   if (allowed_.count(device) != 0) return;
   const Access access{{location_device, device}, access_read_write};
   driver_.check(driver_.api().set_access(base_, mapped_, &access, 1),
-                "giving a device access to window memory (can the devices reach each other?)");
+                "enabling a device's access to window memory (can the devices reach each other?)");
   allowed_.insert(device);
 }
 

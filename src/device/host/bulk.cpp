@@ -143,7 +143,7 @@ void write_all(WarpBulk& bulk, Fiber& runs_now, Wanted wanted) {
 
 void defer(Lane& me, const PendingCopy& copy) {
   WarpBulk& bulk = bulk_of(*me.in);
-  if (copy.bytes > WarpBulk::max_held) misuse("a bulk copy of more than a megabyte");
+  if (copy.bytes > WarpBulk::max_held) misuse("a bulk copy has more than a megabyte");
   if (bulk.count == WarpBulk::max_copies || bulk.held + copy.bytes > WarpBulk::max_held) {
     write_all(bulk, me.fiber, [](const PendingCopy&) { return true; });
   }
@@ -164,10 +164,10 @@ void check(const void* shared, const void* global, uint32_t bytes) {
   const auto* begin = static_cast<const char*>(me.shared);
   const auto* at = static_cast<const char*>(shared);
   if (((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global) | bytes) & 15) != 0) {
-    misuse("a bulk copy whose addresses or size are not multiples of 16");
+    misuse("a bulk copy has addresses or a size that are not multiples of 16");
   }
   if (at < begin || at + bytes > begin + me.in->block->launch->shape.shared_bytes) {
-    misuse("a bulk copy beyond the block's shared memory");
+    misuse("a bulk copy goes beyond the block's shared memory");
   }
 }
 
@@ -228,8 +228,8 @@ void fence_bulk(Block& block, Verb verb) {
 
 void finish_bulk(Lane& me) {
   Warp& warp = *me.in;
-  if (warp.loads_pending != 0) misuse("its warp ends with a bulk_load that it did not wait for");
-  if (warp.stores_unread) misuse("its warp ends with a bulk_store whose reading it did not wait for");
+  if (warp.loads_pending != 0) misuse("its warp ends before it has waited for a bulk_load");
+  if (warp.stores_unread) misuse("its warp ends before it has waited until a bulk_store was read");
   if (warp.block->deferred) write_all(bulk_of(warp), me.fiber, [](const PendingCopy&) { return true; });
 }
 
@@ -245,7 +245,7 @@ void bulk_load(void* shared, const void* global, uint32_t bytes, uint64_t* barri
     order_warp(Verb::bulk_load);
   }
   if (me.lane != 0) return;
-  if ((*barrier & load_pending) != 0) misuse("a bulk_load on a barrier whose last load was not waited for");
+  if ((*barrier & load_pending) != 0) misuse("a bulk_load uses a barrier whose last load was not waited for");
   *barrier += one_load | load_pending;
   ++warp.loads_pending;
   ++warp.block->events;
@@ -263,7 +263,7 @@ void bulk_wait_loaded(uint64_t* barrier, uint32_t phase) {
   const bool deferred = warp.block->deferred;
   if (me.lane == 0) {
     if (*barrier < one_load || ((*barrier / one_load - 1) & 1) != phase) {
-      misuse("bulk_wait_loaded for another phase than the barrier's last load has");
+      misuse("bulk_wait_loaded waits for another phase than that of the barrier's last load");
     }
     if ((*barrier & load_pending) != 0) {
       *barrier -= load_pending;

@@ -34,8 +34,8 @@ bool Capture::take(const std::shared_ptr<Stream>& stream, Operation& operation) 
   if (operation.kind == Operation::Kind::wait && event->capture != stream->capture) {
     if (stream->capture) {
       fail(ucclEpInvalidUsage,
-           "the stream is being captured, and the event was not recorded in that capture: a graph waits for nothing "
-           "outside");
+           "the stream is being captured, but the event was not recorded in that capture: a graph can wait for events "
+           "of its own capture only");
     }
     if (event->capture->over_)
       fail(ucclEpInvalidUsage, "the event was last recorded inside a finished stream capture: record it again");
@@ -77,7 +77,7 @@ bool Capture::joined(const Stream& origin) const {
 std::shared_ptr<Graph> Capture::end(Stream& origin) {
   const std::shared_ptr<Capture> capture = origin.capture;
   if (!capture) fail(ucclEpInvalidUsage, "the stream is not being captured");
-  if (origin.branch != 0) fail(ucclEpInvalidUsage, "the capture of the stream began on another one, where it ends");
+  if (origin.branch != 0) fail(ucclEpInvalidUsage, "the capture of the stream began on another stream: end it there");
   for (const std::weak_ptr<Stream>& branch : capture->branches_) {
     if (const auto stream = branch.lock()) stream->capture.reset();
   }
@@ -88,8 +88,8 @@ std::shared_ptr<Graph> Capture::end(Stream& origin) {
   graph->branches = capture->branches_.size();
   if (!capture->joined(origin)) {
     fail(ucclEpInvalidUsage,
-         "the stream did not wait for all that other streams of the capture do: there is no graph, and the capture is "
-         "over");
+         "the stream did not wait for all work of the capture's other streams: no graph was made, and the capture has "
+         "ended");
   }
   return graph;
 }

@@ -18,7 +18,7 @@ unsigned parse_count(std::string_view name, const std::string& mode, std::string
   unsigned count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error != std::errc() || end != text.data() + text.size() || count == 0) {
-    fail(ucclEpInvalidArgument, "UCCLEP_HOST_MODE={}: {} wants a number of {}, at least 1", mode,
+    fail(ucclEpInvalidArgument, "UCCLEP_HOST_MODE={}: {} needs a number of {}, at least 1", mode,
          name.substr(0, name.size() - 1), of);
   }
   return count;
@@ -41,7 +41,8 @@ void parse_mode(HostDeviceConfig& config) {
       config.torn = mode == "torn" ? 8 : 16;
     } else {
       fail(ucclEpInvalidArgument,
-           "UCCLEP_HOST_MODE: \"{}\" is not residency=N, sms=N, lockstep, deferred, apart, torn or torn=16", mode);
+           "UCCLEP_HOST_MODE has \"{}\", expected residency=N, sms=N, lockstep, deferred, apart, torn or torn=16",
+           mode);
     }
   }
 }

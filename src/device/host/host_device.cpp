@@ -202,13 +202,14 @@ class HostDevice : public Device, public StreamCapture {
     launch->kernel = kernel.name;
     launch->code = kernel.users != nullptr ? *kernel.users : own_kernel(kernel.name);
     if (launch->code.arg_bytes != arg_bytes) {
-      fail(ucclEpInternalError, "kernel {} takes {} bytes of arguments, not {}", kernel.name, launch->code.arg_bytes,
-           arg_bytes);
+      fail(ucclEpInternalError, "kernel {} has {} bytes of arguments, but the launch passes {}", kernel.name,
+           launch->code.arg_bytes, arg_bytes);
     }
     launch->shape = shape;
     launch->device = state_;
     executor::give_arguments(*launch, args, arg_bytes);
-    log::info("device", "host device {}: {} on {} blocks of {} lanes, wave {}, {} bytes of shared memory",
+    log::info("device",
+              "host device {}: launching {} on {} blocks of {} lanes, wave {}, with {} bytes of shared memory",
               traits_.index, kernel.name, shape.grid, shape.block, traits_.wave, shape.shared_bytes);
     streams().launch(find(stream), std::move(launch));
   }
@@ -239,7 +240,7 @@ class HostDevice : public Device, public StreamCapture {
     }
     if (kernel.users != nullptr && state_->residency != 0 && shape.grid > state_->residency) {
       fail(ucclEpInvalidArgument,
-           "kernel {}: {} blocks are not resident at once, host device {} has room for {} (UCCLEP_HOST_MODE)",
+           "kernel {}: {} blocks cannot be resident at once, host device {} has room for {} (UCCLEP_HOST_MODE)",
            kernel.name, shape.grid, traits_.index, state_->residency);
     }
   }

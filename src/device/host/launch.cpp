@@ -10,7 +10,8 @@ namespace ucclep::executor {
 void give_arguments(Launch& launch, const void* args, size_t bytes) {
   constexpr size_t alignment = 64;
   launch.args.reset(std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment));
-  if (launch.args == nullptr) fail(ucclEpOutOfMemory, "the {} bytes of arguments of {}", bytes, launch.kernel);
+  if (launch.args == nullptr)
+    fail(ucclEpOutOfMemory, "cannot allocate {} bytes for the arguments of kernel {}", bytes, launch.kernel);
   if (bytes != 0) std::memcpy(launch.args.get(), args, bytes);
   launch.arg_bytes = bytes;
 }

@@ -35,7 +35,8 @@ Mappings& mappings() {
 
 FileId id_of(int fd) {
   struct stat status;
-  if (fstat(fd, &status) != 0) fail(ucclEpSystemError, "fstat of window memory: {}", errno_text(errno));
+  if (fstat(fd, &status) != 0)
+    fail(ucclEpSystemError, "cannot read the status of window memory: fstat: {}", errno_text(errno));
   return {status.st_dev, status.st_ino};
 }
 
@@ -76,7 +77,7 @@ class Memfd : public SharedMemory {
   Memfd(std::shared_ptr<SealedMemory> mapping, uint64_t offset, uint64_t bytes)
       : mapping_(std::move(mapping)), offset_(offset), bytes_(bytes) {
     if (bytes == 0 || offset > mapping_->bytes() || bytes > mapping_->bytes() - offset) {
-      fail(ucclEpInvalidArgument, "{} bytes from byte {} on are not within the {} bytes of its descriptor", bytes,
+      fail(ucclEpInvalidArgument, "{} bytes from byte {} on are outside the {} bytes of the memory's descriptor", bytes,
            offset, mapping_->bytes());
     }
   }
@@ -182,7 +183,7 @@ void SharedHeap::leak() {
 }
 
 std::unique_ptr<SharedMemory> map_shared_memory(const MemoryTicket& ticket, Fd fd) {
-  if (!fd) fail(ucclEpRemoteError, "it has sent no descriptor");
+  if (!fd) fail(ucclEpRemoteError, "the rank sent no descriptor");
   const FileId id = id_of(fd.get());
   return std::make_unique<Memfd>(mapping_of(id, [&] { return SealedMemory::map(std::move(fd)); }), ticket.offset,
                                  ticket.bytes);
@@ -190,7 +191,7 @@ std::unique_ptr<SharedMemory> map_shared_memory(const MemoryTicket& ticket, Fd f
 
 void refuse_to_share(const void* data, size_t bytes) {
   fail(ucclEpNotSupported,
-       "the {} bytes at {} cannot be shared with other processes: on the host device that takes memory of one "
+       "the {} bytes at {} cannot be shared with other processes: on the host device they must be within memory of one "
        "ucclEpMemAlloc",
        bytes, data);
 }

@@ -50,7 +50,7 @@ void share_out_sms(ucclEpComm& comm) {
   if (sharers == 1) return;
   comm.shares_device = true;
   comm.traits.num_sms = std::max(1u, comm.traits.num_sms / sharers);
-  log::info("comm", "{} ranks share {}: {} SMs each", sharers, comm.traits.name, comm.traits.num_sms);
+  log::info("comm", "{} ranks share {}: each uses {} SMs", sharers, comm.traits.name, comm.traits.num_sms);
 }
 
 // What its GPU, proxies and NICs share in host memory lies near the GPU, and so near the NICs that the rank uses.
@@ -60,9 +60,9 @@ void place_host_memory(ucclEpComm& comm) {
   const NearNode trial(node);
   if (trial.prefers()) {
     comm.device->place_host_memory(node);
-    log::info("comm", "{} is near NUMA node {}: host memory comes from there", comm.traits.name, node);
+    log::info("comm", "{} is near NUMA node {}: host memory is allocated there", comm.traits.name, node);
   } else {
-    log::info("comm", "{} is near NUMA node {}, but host memory is not placed: {}", comm.traits.name, node,
+    log::info("comm", "{} is near NUMA node {}, but host memory is not allocated there: {}", comm.traits.name, node,
               trial.why_not());
   }
 }
@@ -128,7 +128,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
       .field("UCCLEP_NODES", sizes_text(comm->config.nodes));
   if (comm->device) {
     agreement.field("device", comm->device->traits().kind);
-    agreement.field("wave size of the device", comm->device->traits().wave);
+    agreement.field("the wave size of the device", comm->device->traits().wave);
   }
   agreement.settle(*comm->bootstrap, deadline);
   comm->topology = exchange_topology(*comm->bootstrap, facts, comm->config.nodes, deadline);
@@ -150,7 +150,7 @@ ucclEpComm_t init(const char* function, const ucclEpCommConfig_t* given, int nra
   return comm.release();
 }
 
-constexpr const char* comm_went_on = "ucclEpCommDestroy went on";
+constexpr const char* comm_went_on = "ucclEpCommDestroy continued after an error";
 
 // Copies that the caller left in flight use memory that goes now, and unmapping waits for nothing.
 void drain_streams(ucclEpComm& comm, Deadline until) {
@@ -161,7 +161,7 @@ void drain_streams(ucclEpComm& comm, Deadline until) {
       if (comm.device->is_capturing(stream)) return;
       if (comm.device->stream_synchronize(stream, until.remaining_ms()) == ucclEpSuccess) return;
       comm.in_use = true;
-      log::warn("comm", "the work of a stream did not end: the memory of the communicator is not freed");
+      log::warn("comm", "the work on a stream did not end: the memory of the communicator is not freed");
     });
   }
 }

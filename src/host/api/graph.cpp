@@ -13,8 +13,8 @@ StreamCapture& stream_capture(const ucclEpComm& comm) {
   StreamCapture* capture = comm.device->stream_capture();
   if (capture == nullptr) {
     fail(ucclEpNotSupported,
-         "{}: graphs of libucclep are the host device's; capture the stream with the GPU's own "
-         "run-time, which any operation of libucclep allows",
+         "{}: graphs of libucclep exist on the host device only; capture the stream with the GPU's own run-time, which "
+         "all operations of libucclep support",
          comm.traits.name);
   }
   return *capture;
@@ -71,7 +71,8 @@ ucclEpResult_t ucclEpGraphDestroy(ucclEpComm_t comm, ucclEpGraph_t graph) {
     checked_graph(*comm, graph);
     comm->graphs.erase(graph);
     for (ucclEpGroup_t group : comm->groups) {
-      best_effort("graph", "memory of handles stays until the group goes", [&] { release_retired(*group); });
+      best_effort("graph", "memory of handles is not freed before their group is destroyed",
+                  [&] { release_retired(*group); });
     }
   });
 }

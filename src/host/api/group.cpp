@@ -58,7 +58,7 @@ GroupShape shape_on(const ucclEpComm& comm, const ucclEpGroupConfig_t& checked, 
             shape.node_copies != 0 ? "node" : "rank", copies_name(comm.config.ll_copies), times.by_rank_us,
             times.by_node_us);
   if (shape.relay_stages != 0) {
-    log::info("group", "relays of HT stage rows in their devices' memory, since rows land in host memory");
+    log::info("group", "HT relays stage rows in device memory, because rows arrive in host memory");
   }
   return shape;
 }
@@ -169,9 +169,9 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
     own = comm.device->share(group->device.layout.bytes);
   });
   // Ranks whose versions, devices or networks lead to other places in a window would write where nobody looks.
-  agreement.field("bytes of a group's window", group->device.layout.bytes);
-  agreement.field("bytes of a group's window of the network", group->device.layout.network_bytes);
-  agreement.field("bytes of a store that arrive whole", group->device.shape.whole_bytes);
+  agreement.field("the bytes of a group's window", group->device.layout.bytes);
+  agreement.field("the bytes of a group's network window", group->device.layout.network_bytes);
+  agreement.field("the bytes of a store that arrive whole", group->device.shape.whole_bytes);
   agreement.field("the hash of a group's shape", shape_hash(group->device.shape));
   agreement.settle(*comm.bootstrap, deadline);
   group->number = comm.next_object++;
@@ -197,10 +197,12 @@ ucclEpGroup_t create_group(ucclEpComm& comm, const ucclEpGroupConfig_t* given) {
   });
   resources.settle(*comm.bootstrap, deadline);
   if (group->network) group->network->connect(deadline);
-  log::info("group", "{} experts, top-{}, B {} / {} (LL), {}, windows {} bytes, of the network {}{}",
-            group->config.num_experts, group->config.top_k, group->config.max_tokens_per_rank,
-            group->config.ll_max_tokens_per_rank, form_text(group->shape()), group->device.layout.bytes,
-            group->device.layout.network_bytes, comm.network ? " in " + of_network.where.text() : "");
+  log::info(
+      "group",
+      "created a group with {} experts, top-{}, B {} / {} (LL), {}, windows of {} bytes, network windows of {} bytes{}",
+      group->config.num_experts, group->config.top_k, group->config.max_tokens_per_rank,
+      group->config.ll_max_tokens_per_rank, form_text(group->shape()), group->device.layout.bytes,
+      group->device.layout.network_bytes, comm.network ? " in " + of_network.where.text() : "");
   if (group->mask_words) comm.faults->watch(&group->mask_words->evicted);
   group->enlist(ObjectKind::group, &comm);
   const std::lock_guard lock(comm.groups_mutex);
@@ -263,7 +265,7 @@ ucclEpGroupLimits_t limits_of(const ucclEpComm* comm, const ucclEpGroupConfig_t&
   return limits;
 }
 
-constexpr const char* group_went_on = "ucclEpGroupDestroy went on";
+constexpr const char* group_went_on = "ucclEpGroupDestroy continued after an error";
 
 // Kernels in flight use the memory that goes now. They end: all their waits are bounded, and watch the abort word.
 void drain(ucclEpGroup& group, Deadline deadline) {
@@ -291,7 +293,7 @@ void destroy_group(ucclEpGroup_t group, Teardown& teardown) {
     comm.bootstrap->barrier_living(deadline);  // a peer may still read this rank's window until then
   });
   std::vector<proxy::Transfer> transfers;
-  best_effort("group", "what went over the network is not in the trace", [&] {
+  best_effort("group", "the trace lacks what was sent over the network", [&] {
     if (group->network) transfers = group->network->end();
   });
   if (group->trace) group->trace->write(transfers);

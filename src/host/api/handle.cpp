@@ -67,8 +67,9 @@ void check_tiles(const ucclEpGroup& group, int mode, const ucclEpHandleConfig_t&
   }
   if (rows != 0 &&
       (rows < min_tile_rows || rows > max_tile_rows || !std::has_single_bit(static_cast<unsigned>(rows)))) {
-    fail(ucclEpInvalidArgument, "config.tile_rows is {}, expected a power of two from {} to {}, or 0, which is {}",
-         rows, min_tile_rows, max_tile_rows, default_tile_rows);
+    fail(ucclEpInvalidArgument,
+         "config.tile_rows is {}, expected a power of two from {} to {}, or 0 for the default of {}", rows,
+         min_tile_rows, max_tile_rows, default_tile_rows);
   }
   if (config.expert_alignment != 0) {
     fail(ucclEpInvalidArgument, "config.expert_alignment is {}, but with TILES it must be 0: an expert has whole tiles",
@@ -76,13 +77,12 @@ void check_tiles(const ucclEpGroup& group, int mode, const ucclEpHandleConfig_t&
   }
   if (group.mask_words) {
     fail(ucclEpNotSupported,
-         "config.layout is TILES, which this version does not have in groups with enable_mask: use EXPERT_MAJOR");
+         "config.layout is TILES, which is not supported in groups with enable_mask: use EXPERT_MAJOR");
   }
   if (mode == UCCLEP_MODE_LL && group.shape().networked != 0) {
-    fail(
-        ucclEpNotSupported,
-        "config.layout is TILES, which this version does not have in LL groups whose ranks are in several domains: use "
-        "EXPERT_MAJOR, or UCCLEP_MODE_HT");
+    fail(ucclEpNotSupported,
+         "config.layout is TILES, which is not supported in LL groups whose ranks are in several domains: use "
+         "EXPERT_MAJOR, or UCCLEP_MODE_HT");
   }
 }
 
@@ -93,7 +93,7 @@ uint32_t max_tokens_of(const ucclEpGroup& group, int mode, int64_t asked) {
   if (mode == UCCLEP_MODE_HT && asked > usual && !has_rounds(shape, group.comm->traits)) {
     fail(ucclEpNotSupported,
          "config.max_tokens is {}, more than max_tokens_per_rank, which is {}: operations of groups {} have one round",
-         asked, usual, shape.masked != 0 ? "with enable_mask" : "of very many ranks");
+         asked, usual, shape.masked != 0 ? "with enable_mask" : "of this many ranks");
   }
   const int64_t rounds = int64_t{max_rounds} * shape.ht_tokens, rows = max_rows / shape.ranks;
   const int64_t most = mode == UCCLEP_MODE_LL ? usual : std::min({rounds, rows, max_tokens});
@@ -108,7 +108,8 @@ void check_layout(int mode, const ucclEpHandleConfig_t& config) {
   const bool low_latency = mode == UCCLEP_MODE_LL;
   if (config.layout == (low_latency ? UCCLEP_LAYOUT_FLAT : UCCLEP_LAYOUT_RANK_MAJOR)) {
     fail(ucclEpNotSupported,
-         "layout {} is not one of {} mode: LL has EXPERT_MAJOR, RANK_MAJOR and TILES, HT EXPERT_MAJOR, FLAT and TILES",
+         "config.layout is {}, which is not supported in {} mode: LL supports EXPERT_MAJOR, RANK_MAJOR and TILES, HT "
+         "supports EXPERT_MAJOR, FLAT and TILES",
          low_latency ? "FLAT" : "RANK_MAJOR", low_latency ? "LL" : "HT");
   }
   if (config.expert_alignment > 1 && (low_latency || config.layout != UCCLEP_LAYOUT_EXPERT_MAJOR)) {
@@ -171,7 +172,9 @@ char* checked_memory(const ucclEpHandleConfig_t& config, const HandleView& view)
   TensorView memory = optional_tensor(config.handle_mem, "config.handle_mem");
   if (!memory.given()) return nullptr;
   const auto bytes = static_cast<int64_t>(memory_bytes(view));
-  memory.dtype({ucclEpUint8}).shape({at_least(bytes, "the bytes that ucclEpHandleMemSize says")}).adjacent_elements();
+  memory.dtype({ucclEpUint8})
+      .shape({at_least(bytes, "the bytes that ucclEpHandleMemSize returns")})
+      .adjacent_elements();
   const auto address = reinterpret_cast<uintptr_t>(view_of(memory).data);
   return reinterpret_cast<char*>(round_up(address, memory_unit));
 }
@@ -254,7 +257,7 @@ bool try_read(const ucclEpHandle& handle, std::vector<int64_t>& counts) {
   for (uint32_t rank = 0; group.mask_words && rank < group.shape().ranks; ++rank) {
     if (is_masked(group, rank)) masked.push_back(static_cast<int>(rank));
   }
-  fail(ucclEpTimeout, "the last HandleUpdate was not complete after {} ms{}", deadline.total_ms(),
+  fail(ucclEpTimeout, "the last ucclEpHandleUpdate did not complete within {} ms{}", deadline.total_ms(),
        masked.empty() ? "" : "; masked so far: " + name_ranks(masked));
 }
 
@@ -273,7 +276,7 @@ std::vector<int64_t> wait_counts(ucclEpHandle& handle) {
   }
   if (counts.front() < 0) {
     const ucclEpAsyncError_t error = comm.faults->current();
-    fail(ucclEpInvalidArgument, "the last HandleUpdate failed: {}", error.text);
+    fail(ucclEpInvalidArgument, "the last ucclEpHandleUpdate failed: {}", error.text);
   }
   // A replay changes them again without a call.
   handle.routing->known_rows = handle.routing->captured ? -1 : counts.front();
@@ -289,7 +292,8 @@ void destroy_handle(ucclEpHandle_t handle) {
   group.handles.erase(std::find(group.handles.begin(), group.handles.end(), handle));
   // An operation in flight still uses the memory: it goes when the group is idle.
   group.retired.push_back({std::move(handle->memory), handle->routing});
-  best_effort("handle", "a handle's memory stays until its group goes", [&] { release_retired(group); });
+  best_effort("handle", "a handle's memory is not freed before its group is destroyed",
+              [&] { release_retired(group); });
   delete handle;
 }
 
@@ -320,8 +324,10 @@ ucclEpResult_t ucclEpHandleWaitCounts(ucclEpHandle_t handle, int64_t* recv_total
   return guarded("ucclEpHandleWaitCounts", handle, [&] {
     ucclEpHandle& h = usable(handle);
     require(recv_total, "recv_total");
-    if (h.low_latency()) fail(ucclEpInvalidUsage, "an LL handle has no counts before its dispatch; HT handles do");
-    if (!h.routing->updated) fail(ucclEpInvalidUsage, "the handle has not been updated");
+    if (h.low_latency())
+      fail(ucclEpInvalidUsage,
+           "an LL handle has no counts before its dispatch: ucclEpHandleWaitCounts needs an HT handle");
+    if (!h.routing->updated) fail(ucclEpInvalidUsage, "the handle has no routing: call ucclEpHandleUpdate first");
     refuse_in_capture(*h.group->comm);
     const std::vector<int64_t> counts = wait_counts(h);
     if (tokens_per_expert != nullptr) std::copy(counts.begin() + 1, counts.end(), tokens_per_expert);
@@ -333,7 +339,8 @@ ucclEpResult_t ucclEpHandleGetDevice(ucclEpHandle_t handle, ucclEpDeviceHandle* 
   return guarded("ucclEpHandleGetDevice", handle, [&] {
     const ucclEpHandle& h = usable(handle);
     if (h.memory.data() == nullptr) {
-      fail(ucclEpNotSupported, "the handle is on config.handle_mem: user kernels take one with memory of its own");
+      fail(ucclEpNotSupported,
+           "the handle uses config.handle_mem, which user kernels do not support: create the handle without it");
     }
     check_device_struct(out);
     char* const copies = copies_for(h);

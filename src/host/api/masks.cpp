@@ -56,7 +56,8 @@ void update(ucclEpGroup& group, const int* mask, ucclEpStream_t stream) {
       fail(ucclEpInvalidArgument, "host_mask[{}] is {}, expected 0 or 1", rank, mask[rank]);
     }
     if (mask[rank] == 1 && is_masked(group, rank)) {
-      fail(ucclEpInvalidUsage, "host_mask[{}] is 1, but rank {} is masked: ucclEpMaskClear brings it back", rank, rank);
+      fail(ucclEpInvalidUsage, "host_mask[{}] is 1, but rank {} is masked: call ucclEpMaskClear to unmask it", rank,
+           rank);
     }
     if (mask[rank] == 1) set_bit(args, rank);
   }

@@ -19,9 +19,9 @@ namespace {
 void give_up(ucclEpComm_t comm, int status) {
   const HeldComm held(comm, true);
   if (held.found().life != Life::alive) return;
-  const std::string why = fmt::format("its process exits with status {}", status);
-  best_effort("comm", "peers of a process that fails hear of it late",
-              [&] { abort_comm(*comm, fmt::format("rank {} ends: {}", comm->rank(), why), why); });
+  const std::string why = fmt::format("its process exited with status {}", status);
+  best_effort("comm", "cannot report the end of this process to its peers",
+              [&] { abort_comm(*comm, fmt::format("rank {} has ended: {}", comm->rank(), why), why); });
 }
 
 void await_destruction(const std::vector<ucclEpComm_t>& comms) {

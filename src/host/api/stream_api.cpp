@@ -22,7 +22,9 @@ void check_event(const ucclEpComm& comm, ucclEpEvent_t event, const char* name) 
 
 void check_recorded(const ucclEpComm& comm, ucclEpEvent_t event, const char* name) {
   if (comm.captured_events.count(event) == 0) return;
-  fail(ucclEpInvalidUsage, "{} {} was recorded last in a capture: a graph orders by it, but nobody can ask for it",
+  fail(ucclEpInvalidUsage,
+       "{} {} was last recorded in a stream capture, so it cannot be queried or waited for: record it again outside "
+       "the capture",
        name, event);
 }
 

@@ -22,7 +22,7 @@ void check_range(const void* ptr, size_t bytes) {
   if (ptr == nullptr) fail(ucclEpInvalidArgument, "ptr is NULL");
   if (bytes == 0) fail(ucclEpInvalidArgument, "bytes is 0, expected at least 1");
   if (reinterpret_cast<uintptr_t>(ptr) > UINTPTR_MAX - bytes) {
-    fail(ucclEpInvalidArgument, "bytes is {}, which from ptr {} on is more than there are addresses", bytes, ptr);
+    fail(ucclEpInvalidArgument, "bytes is {}, but the range from ptr {} on would exceed the address space", bytes, ptr);
   }
 }
 
@@ -46,7 +46,7 @@ ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
     refuse_in_capture(comm);
     check_range(ptr, bytes);
     if (window->id >= max_windows) {
-      fail(ucclEpInvalidUsage, "the communicator has {} windows, the most that it can have: deregister one first",
+      fail(ucclEpInvalidUsage, "the communicator has {} windows, which is the maximum: deregister one first",
            max_windows);
     }
     own = comm.device->offer(ptr, bytes, !comm.one_process());
@@ -61,7 +61,7 @@ ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
   visible.settle(*comm.bootstrap, deadline);
   if (comm.network)
     comm.network->add_window(window->id, *window->memory.of[static_cast<size_t>(comm.rank())], deadline);
-  log::info("window", "window {}: {} bytes at {}", window->id, bytes, ptr);
+  log::info("window", "registered window {} of {} bytes at {}", window->id, bytes, ptr);
   return comm.windows->insert(std::move(window));
 }
 
@@ -70,7 +70,7 @@ ucclEpWindow_t register_window(ucclEpComm& comm, void* ptr, size_t bytes) {
 bool drain(const ucclEpComm& comm, Deadline deadline) {
   bool ended = true;
   for (ucclEpGroup_t group : comm.groups) {
-    best_effort("window", "ucclEpWindowDeregister went on",
+    best_effort("window", "ucclEpWindowDeregister continued after an error",
                 [&] { ended = group->work.wait(deadline) == ucclEpSuccess && ended; });
   }
   return ended;
@@ -81,7 +81,7 @@ void settle_on(const ucclEpComm& comm, Teardown& teardown, const ucclEpWindow& w
   std::optional<Error> refusal;
   teardown.meets([&] {
     Agreement agreement("ucclEpWindowDeregister");
-    agreement.field("window (by id)", window.id);
+    agreement.field("the window (by id)", window.id);
     refusal = attempt([&] { agreement.settle(*comm.bootstrap, teardown.deadline()); });
     if (!refusal || refusal->code() == ucclEpInvalidArgument || refusal->code() == ucclEpInvalidUsage) return;
     throw *std::exchange(refusal, std::nullopt);
@@ -91,7 +91,8 @@ void settle_on(const ucclEpComm& comm, Teardown& teardown, const ucclEpWindow& w
 
 void deregister_window(ucclEpComm& comm, ucclEpWindow_t window) {
   if (!comm.windows->has(window)) {
-    fail(ucclEpInvalidArgument, "window {} was not registered on this communicator, or not any more",
+    fail(ucclEpInvalidArgument,
+         "window {} is not registered on this communicator: it never was, or it was deregistered",
          static_cast<void*>(window));
   }
   Teardown teardown(comm, "ucclEpWindowDeregister", comm.deadline());
@@ -99,7 +100,7 @@ void deregister_window(ucclEpComm& comm, ucclEpWindow_t window) {
   if (comm.network && !comm.faults->fatal()) comm.network->settle(teardown.deadline());
   settle_on(comm, teardown, *window);
   if (comm.network) {
-    best_effort("window", "NICs may still reach it", [&] { comm.network->remove_window(window->id); });
+    best_effort("window", "NICs may still access the window", [&] { comm.network->remove_window(window->id); });
   }
   std::unique_ptr<ucclEpWindow> gone = comm.windows->take(window->id);
   if (!idle) {
@@ -158,7 +159,8 @@ ucclEpResult_t ucclEpMemPoolOpen(ucclEpWindow_t window) {
   return guarded("ucclEpMemPoolOpen", window, [&] {
     require(window, "window");
     if (window->pool) {
-      fail(ucclEpInvalidUsage, "window {} has a pool already, which ends with the window", static_cast<void*>(window));
+      fail(ucclEpInvalidUsage, "window {} already has a pool, which exists until the window is deregistered",
+           static_cast<void*>(window));
     }
     const SharedMemory& own = *window->memory.of[static_cast<size_t>(window->rank)];
     window->pool = std::make_unique<MemPool>(window->comm->traits.index, own.data(), own.bytes());

@@ -152,10 +152,10 @@ std::string message(const ErrorRecord& r, int rank) {
   }
   switch (r.phase) {
     case Phase::counts:
-      return fmt::format("{} {}: rank {} counts {} rows, but {} is the most that {}", operation, r.epoch, rank,
-                         r.expected, r.got,
-                         r.got == max_rows ? "a rank can receive; the rows beyond are dropped"
-                                           : "a counter of int32 holds, and so it holds that: use int64 counters");
+      return fmt::format(
+          "{} {}: rank {} counts {} rows, but {} is the most that {}", operation, r.epoch, rank, r.expected, r.got,
+          r.got == max_rows ? "a rank can receive; the other rows are dropped"
+                            : "an int32 counter can hold, so the counter was set to it: use int64 counters");
     case Phase::header: {
       const std::string wrong = r.got >> 32 != 0
                                     ? fmt::format("has the form {}, which does not exist", r.got >> 32)
@@ -196,7 +196,7 @@ std::string message(const ErrorRecord& r, int rank) {
             "(tokens_per_round): raise window_bytes and max_tokens_per_rank, or use fewer tokens",
             operation, r.epoch, r.got, r.expected);
       }
-      return fmt::format("{} {}: the shape that a kernel of rank {} gave does not fit: {} is {}, expected {}",
+      return fmt::format("{} {}: a kernel of rank {} passed a shape that does not match: {} is {}, expected {}",
                          operation, r.epoch, rank, field_name(r.field), r.got, r.expected);
     case Phase::tokens:
       return tokens_message(r, rank);
@@ -213,9 +213,10 @@ std::string message(const ErrorRecord& r, int rank) {
       return fmt::format("{} {}: the caller wrote to config.handle_mem of rank {} after a handle had filled it",
                          operation, r.epoch, rank);
     case Phase::grid:
-      return fmt::format("{} {}: the blocks of rank {}'s kernel did not meet in time", operation, r.epoch, rank);
+      return fmt::format("{} {}: the blocks of rank {}'s kernel did not all reach their barrier in time", operation,
+                         r.epoch, rank);
     default:
-      return fmt::format("{} {}: {} on rank {}", operation, r.epoch, phase_name(r.phase), rank);
+      return fmt::format("{} {}: phase {} failed on rank {}", operation, r.epoch, phase_name(r.phase), rank);
   }
 }
 
@@ -320,7 +321,7 @@ void FaultLog::throw_if_fatal() const {
 
 void FaultLog::clear_data() {
   if (const auto error = fatal()) {
-    fail(ucclEpInvalidUsage, "the record is fatal and stays: {}", error->text);
+    fail(ucclEpInvalidUsage, "a fatal error cannot be cleared: {}", error->text);
   }
   const std::lock_guard lock(mutex_);
   noted_.reset();

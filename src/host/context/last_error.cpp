@@ -55,7 +55,7 @@ ThreadMessages* thread_messages() noexcept {
   return of_this_thread;
 }
 
-constexpr char no_memory[] = "there is not enough memory, not even for an error message that says where it ran out";
+constexpr char no_memory[] = "out of memory: too little is left even to describe the failed call";
 
 struct Registry {
   std::mutex mutex;

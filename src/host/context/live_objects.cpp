@@ -159,7 +159,7 @@ void check_life(GivenObject given, Life life) {
       fail(ucclEpInvalidUsage, "{} {} belongs to the process that forked this one: a child may only destroy it",
            argument, given.address);
     case Life::unknown:
-      fail(ucclEpInvalidArgument, "{} {} is not a {} that exists: it was destroyed, or never was one", argument,
+      fail(ucclEpInvalidArgument, "{} {} is not an existing {}: it was destroyed, or never created", argument,
            given.address, word);
   }
 }

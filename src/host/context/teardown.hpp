@@ -27,7 +27,7 @@ class Teardown {
     const auto missed = attempt(std::forward<Meeting>(meeting));
     if (!missed) return true;
     alone_ = true;
-    log::warn("comm", "{} went on alone: {}", call_, missed->what());
+    log::warn("comm", "{} continued without the other ranks: {}", call_, missed->what());
     return false;
   }
 

@@ -63,7 +63,7 @@ int add_gpus(const DeviceTraits& traits, Machine& machine) {
   try {
     topology::add_driver_gpus(topology::driver_gpus(gpu::Driver::get(facts)), machine);
   } catch (const Error& error) {
-    log::info("topology", "cannot find out how the GPUs are linked: {}", error.what());
+    log::info("topology", "cannot read the links between GPUs: {}", error.what());
     topology::add_driver_gpus({{own, facts.maker, traits.name, {}}}, machine);
   }
   return topology::index_of_gpu(machine, own);
@@ -191,14 +191,15 @@ std::string agreed_transport(Bootstrap& bootstrap, const ExchangedTopology& topo
   const TransportChoice choice = choose_transport(ranks);
   if (choice.chosen.transport.empty()) {
     fail(ucclEpNotSupported,
-         "no transport serves all ranks, which are on {} machines: not {}; set UCCLEP_TRANSPORT ({})",
+         "no transport connects all ranks, which are on {} machines (not usable: {}): set UCCLEP_TRANSPORT to one of "
+         "{}, or to a plugin",
          topology.plan.machines.size(), choice.passed_over, transport::built_in_transports());
   }
-  const std::string text =
-      fmt::format("{} serves the ranks of {} machines ({}){}", choice.chosen.transport, topology.plan.machines.size(),
-                  choice.chosen.network, choice.passed_over.empty() ? "" : ", passed over: " + choice.passed_over);
+  const std::string text = fmt::format("the transport {} connects the ranks of {} machines ({}){}",
+                                       choice.chosen.transport, topology.plan.machines.size(), choice.chosen.network,
+                                       choice.passed_over.empty() ? "" : ", not usable: " + choice.passed_over);
   if (choice.chosen.transport == "ofi:tcp" && bootstrap.rank() == 0) {
-    log::warn("transport", "{}; TCP is slow, UCCLEP_TRANSPORT names another transport", text);
+    log::warn("transport", "{}; TCP is slow: set UCCLEP_TRANSPORT to use another transport", text);
   } else {
     log::info("transport", "{}", text);
   }

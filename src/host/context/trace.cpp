@@ -65,7 +65,7 @@ int64_t device_to_host_ns(Device& device, Deadline deadline) {
     difference =
         before + (after - before) / 2 - static_cast<int64_t>(std::atomic_ref(*now).load(std::memory_order_acquire));
   }
-  log::info("trace", "the clock of {} is known to {} ns", device.traits().name, closest / 2);
+  log::info("trace", "the clock of {} is known with an error of {} ns", device.traits().name, closest / 2);
   return difference;
 }
 
@@ -96,7 +96,7 @@ void Trace::write(const TraceEvents& events) noexcept {
 void Trace::add_call(const char* function, int64_t begin_ns, int64_t end_ns) noexcept {
   constexpr int64_t min_ns = 1000;
   if (end_ns - begin_ns < min_ns) return;
-  best_effort("trace", "a call was not noted", [&] {
+  best_effort("trace", "a call was not recorded", [&] {
     const std::lock_guard lock(mutex_);
     const double begin = host_us(begin_ns), end = host_us(end_ns);
     const uint32_t track = call_tracks_.take(begin, end, calls_);

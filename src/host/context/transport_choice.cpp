@@ -57,7 +57,7 @@ std::vector<transport::Offer> parse_offers(const std::string& text) {
     for (const Json& one : Json::parse(text)) offers.push_back({one.at(0), one.at(1), one.at(2)});
     return offers;
   } catch (const Json::exception& error) {
-    fail(ucclEpInternalError, "cannot read which transports a rank has: {}", error.what());
+    fail(ucclEpInternalError, "cannot parse the transports of a rank: {}", error.what());
   }
 }
 

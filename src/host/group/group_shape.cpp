@@ -33,8 +33,8 @@ void check_window(const ucclEpGroupConfig_t& config, int nranks) {
   const double tokens = std::max(config.max_tokens_per_rank, config.ll_max_tokens_per_rank);
   if (tokens * nranks > max_rows) {
     fail(ucclEpInvalidArgument,
-         "max_tokens_per_rank {} and ll_max_tokens_per_rank {} on {} ranks are more rows than a rank can receive, {}: "
-         "choose smaller limits",
+         "max_tokens_per_rank {} and ll_max_tokens_per_rank {} on {} ranks exceed the rows that a rank can receive, "
+         "{}: choose smaller limits",
          config.max_tokens_per_rank, config.ll_max_tokens_per_rank, nranks, max_rows);
   }
   const double row = static_cast<double>(config.max_token_bytes) + bytes_per_selection * config.top_k;
@@ -70,7 +70,7 @@ ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks,
   check_range("num_signals", config.num_signals, 0, max_signals);
   if (config.max_in_flight != 0) check_range("max_in_flight", config.max_in_flight, default_in_flight, max_in_flight);
   if ((config.alloc_fn == nullptr) != (config.free_fn == nullptr)) {
-    fail(ucclEpInvalidArgument, "config.{} is NULL and the other one is not: give both or none",
+    fail(ucclEpInvalidArgument, "config.{} is NULL, but the other allocator function is not: set both or none",
          config.alloc_fn == nullptr ? "alloc_fn" : "free_fn");
   }
   check_window(config, nranks);

@@ -16,7 +16,7 @@ namespace ucclep {
 
 std::shared_ptr<MaskWords> make_mask_words(Device& device) {
   return {static_cast<MaskWords*>(device.alloc_host(sizeof(MaskWords))), [&device](MaskWords* words) {
-            best_effort("group", "words of the masks were not freed", [&] { device.free_host(words); });
+            best_effort("group", "the memory of the masks was not freed", [&] { device.free_host(words); });
           }};
 }
 

@@ -95,7 +95,8 @@ void complete_wave(ucclEpHandle& handle, int wave, ucclEpStream_t stream) {
          "the handle has no dispatch pending: call ucclEpDispatch with send_only, then each wave at most once");
   }
   if (end <= pending->next_wave) {
-    fail(ucclEpInvalidUsage, "wave is {}, but wave {} was asked for already: ask for waves in ascending order", wave,
+    fail(ucclEpInvalidUsage,
+         "wave is {}, but ucclEpCompleteWave was already called for wave {}: complete waves in ascending order", wave,
          pending->next_wave - 1);
   }
   check_capture(handle, *pending, stream);
@@ -109,16 +110,17 @@ void wave_done(ucclEpHandle& handle, int wave, ucclEpStream_t stream) {
   std::optional<PendingReceive>& dispatch = pending_of(handle, Kind::dispatch);
   if (!pending || !pending->send) {
     fail(ucclEpInvalidUsage,
-         "the handle has no combine pending that waits for waves: give the handle waves, and call ucclEpCombine with "
+         "the handle has no pending combine in waves: create the handle with waves, and call ucclEpCombine with "
          "send_only");
   }
   if (end != pending->next_wave + 1) {
-    fail(ucclEpInvalidUsage, "wave is {}, but {} of {} waves are done: each is done once, in ascending order", wave,
+    fail(ucclEpInvalidUsage,
+         "wave is {}, but {} of {} waves are done: call ucclEpWaveDone once for each wave, in ascending order", wave,
          pending->next_wave, handle.device.waves);
   }
   if (dispatch && dispatch->next_wave < end) {
     fail(ucclEpInvalidUsage,
-         "wave {} of the pending dispatch has not come: call ucclEpCompleteWave before its rows are made", wave);
+         "wave {} of the pending dispatch is not complete: call ucclEpCompleteWave before its rows are computed", wave);
   }
   check_capture(handle, *pending, stream);
   send_waves(handle, *pending, end, stream);
@@ -151,15 +153,15 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
       group.pending_operations, [&](const ucclEpGroup::PendingOperation& one) { return one.kind == kind && one.held; });
   if (held) {
     fail(ucclEpInvalidUsage,
-         "cannot start another {}: the rows of one in waves have yet to leave, which they do all at once here; call "
-         "ucclEpWaveDone for each of its waves, or ucclEpComplete, first",
+         "cannot start another {}: the rows of one in waves have not been sent yet, and this group sends them all at "
+         "once; call ucclEpWaveDone for each of its waves, or ucclEpComplete, first",
          name_of(kind));
   }
   const uint64_t since = group.called[static_cast<uint32_t>(kind)] - oldest->number + 1;
   if (since + handle.device.rounds <= group.shape().in_flight) return;
   fail(ucclEpInvalidUsage,
-       "a {} with send_only is pending: of {} slots (max_in_flight) {} are in use since then, and this one may need {} "
-       "(max_tokens of the handle / tokens_per_round): complete it before the next one",
+       "cannot start another {}: of {} slots (max_in_flight) {} have been used since the pending one with send_only, "
+       "and this one may need {} (max_tokens of the handle / tokens_per_round); call ucclEpComplete first",
        name_of(kind), group.shape().in_flight, since, handle.device.rounds);
 }
 
@@ -179,14 +181,18 @@ void check_one_launch(const ucclEpHandle& handle, Schedule schedule) {
   }
   if (handle.group->mask_words) {
     fail(ucclEpNotSupported,
-         "the group has enable_mask, whose operations are repaired between two launches: call the operation on the "
-         "host, or send and receive its rows in the kernel (ll::dispatch_begin)");
+         "a kernel cannot run the whole operation in a group with enable_mask, which repairs operations between two "
+         "launches: call the operation on the host, or send and receive its rows in the kernel (ll::dispatch_begin)");
   }
   if (schedule != Schedule::whole && handle.device.tile_rows != 0) {
-    fail(ucclEpNotSupported, "the handle has tiles, which a launch of its own receives: call ucclEpDispatch");
+    fail(ucclEpNotSupported,
+         "a kernel cannot run the whole operation on a handle with tiles, which a separate launch receives: call "
+         "ucclEpDispatch");
   }
   if (schedule != Schedule::whole) {
-    fail(ucclEpNotSupported, "the handle has {} waves, which are launches of their own: use a handle with one",
+    fail(ucclEpNotSupported,
+         "a kernel cannot run the whole operation on a handle with {} waves, which are separate launches: use a handle "
+         "with one",
          handle.device.waves);
   }
 }

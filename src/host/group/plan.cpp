@@ -49,7 +49,7 @@ LaunchPlan plan_rows(const DeviceTraits& traits, int num_sms, size_t tables, Mov
   const unsigned warps = std::min(max, fit());
   if (warps == 0) {
     fail(ucclEpNotSupported,
-         "{} gives a block {} bytes of shared memory, but the group's tables need {}: use fewer ranks or experts",
+         "a block of {} has {} bytes of shared memory, but the group's tables need {}: use fewer ranks or experts",
          traits.name, traits.shared_bytes, tables);
   }
   plan.shape.grid = blocks(traits, num_sms);

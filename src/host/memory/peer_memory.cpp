@@ -15,7 +15,7 @@ std::shared_ptr<SharedMemory> reach(ucclEpComm& comm, int rank, uint64_t object,
   try {
     if (!comm.bootstrap->same_process(rank)) return comm.device->map(ticket, std::move(fd));
     auto memory = std::static_pointer_cast<SharedMemory>(lookup({comm.bootstrap->comm_id(), rank, object}));
-    if (!memory) fail(ucclEpInternalError, "the rank did not publish it");
+    if (!memory) fail(ucclEpInternalError, "the rank did not publish its memory");
     comm.device->allow(*memory);
     return memory;
   } catch (const Error& error) {
@@ -47,7 +47,8 @@ PeerMemory exchange_memory(ucclEpComm& comm, std::shared_ptr<SharedMemory> own, 
         continue;
       }
       if (tickets[r].bytes < least) {
-        fail(ucclEpRemoteError, "rank {} offers memory of {} bytes, {} were agreed", rank, tickets[r].bytes, least);
+        fail(ucclEpRemoteError, "rank {} offers {} bytes of memory, expected at least {}", rank, tickets[r].bytes,
+             least);
       }
       memory.of.push_back(rank == comm.rank() ? own : reach(comm, rank, object, tickets[r], std::move(fds[r])));
     }

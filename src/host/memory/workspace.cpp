@@ -43,13 +43,13 @@ Workspace::Workspace(Device& device, const ucclEpGroupConfig_t& config, size_t b
             bytes + workspace_alignment);
   keep_for_ever(std::make_shared<std::vector<char>>(std::move(image)));
   allocated_ = nullptr;
-  fail(ucclEpTimeout, "the device's default stream did not end within {} ms", deadline.total_ms());
+  fail(ucclEpTimeout, "the work on the device's default stream did not end within {} ms", deadline.total_ms());
 }
 
 Workspace::~Workspace() {
   if (allocated_ == nullptr) return;
   if (free_ == nullptr) {
-    best_effort("group", "workspace was not freed", [this] { device_->free(allocated_); });
+    best_effort("group", "the workspace was not freed", [this] { device_->free(allocated_); });
   } else if (const int failed = free_(allocated_, context_); failed != 0) {
     log::warn("group", "config.free_fn failed with code {}", failed);
   }

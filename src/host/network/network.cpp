@@ -225,7 +225,7 @@ void CommNetwork::remove(const GroupNetwork& group) {
 }
 
 void GroupNetwork::FreeHost::operator()(uint64_t* words) const {
-  best_effort("network", "words of a group were not freed", [&] { device->free_host(words); });
+  best_effort("network", "the memory of a group was not freed", [&] { device->free_host(words); });
 }
 
 GroupNetwork::GroupNetwork(ucclEpComm& comm, const GroupShape& shape, const WindowLayout& layout,

@@ -66,7 +66,7 @@ std::string why_not(const ucclEpComm& comm, const NetworkMemory& where, const Sh
                                                  .timeout_ms = static_cast<uint32_t>(comm.timeout_ms()),
                                                  .memory = UCCLEP_MEMORY_HOST | kind});
       if ((endpoint->traits().memory & kind) == 0) {
-        return fmt::format("the transport {} does not accept it", comm.transport);
+        return fmt::format("the transport {} does not accept this memory", comm.transport);
       }
       transport::Key key{};
       endpoint->deregister_region(endpoint->register_region(region.memory, &key));
@@ -112,8 +112,8 @@ NetworkMemory explore(const ucclEpComm& comm, std::string& reason) {
     const FlushRule rule = flush_rule(access->facts().writes, readers);
     if (rule == FlushRule::unknown) {
       reason =
-          "nothing makes a NIC's writes to its GPU's memory visible: the platform neither orders them nor has a flush "
-          "in the driver";
+          "a NIC's writes to its GPU's memory cannot be made visible: the platform does not order them, and the driver "
+          "has no flush";
       return on_host;
     }
     const Way way = find_way(comm, access->facts(), reason);

@@ -52,7 +52,7 @@ SizeRule tokens_of(const ucclEpHandle& handle) {
 
 // [T, H], of the same type as the rows that are summed.
 View check_token_tensor(const ucclEpHandle& handle, const TensorView& tensor, const TensorView& rows) {
-  tensor.dtype({rows.dtype()}, "that of the rows")
+  tensor.dtype({rows.dtype()}, "the dtype of the rows")
       .shape({tokens_of(handle), exactly(rows.size(rows.ndim() - 1), "hidden of the rows")})
       .token_rows();
   return view_of(tensor);
@@ -64,7 +64,7 @@ View check_late_weights(const ucclEpHandle& handle, const ucclEpCombineInputs_t&
   TensorView weights = optional_tensor(inputs.topk_weights, "inputs.topk_weights");
   if (weights.given() && handle.device.tile_rows != 0) {
     fail(ucclEpInvalidArgument,
-         "inputs.topk_weights must be NULL: with TILES weights come with dispatch, and combine applies them");
+         "inputs.topk_weights must be NULL: with TILES dispatch carries the weights, and combine applies them");
   }
   if (weights.given() && !weighted) {
     fail(ucclEpInvalidArgument,
@@ -185,7 +185,7 @@ void check_config(const CombineCall& call) {
   const ucclEpCombineConfig_t& config = call.config;
   check_operation(call.handle, Kind::combine, config.send_only, config.pass, config.num_sms);
   if (config.quant == UCCLEP_QUANT_FP8_128) {
-    fail(ucclEpNotSupported, "config.quant is UCCLEP_QUANT_FP8_128, which this version has for dispatch only");
+    fail(ucclEpNotSupported, "config.quant is UCCLEP_QUANT_FP8_128, which is only supported for dispatch");
   }
   if (config.quant != UCCLEP_QUANT_NONE) {
     fail(ucclEpInvalidArgument, "config.quant is {}, expected UCCLEP_QUANT_NONE", config.quant);

@@ -119,7 +119,8 @@ void check_out_tokens(DispatchCall& call) {
     call.hidden = call.out_tokens.size(call.out_tokens.ndim() - 1);
   } else {
     const ucclEpDataType_t expected = call.quantised() ? ucclEpFloat8e4m3 : call.dtype;
-    call.out_tokens.dtype({expected}, call.quantised() ? "what UCCLEP_QUANT_FP8_128 makes" : "that of inputs.tokens");
+    call.out_tokens.dtype({expected},
+                          call.quantised() ? "the dtype of UCCLEP_QUANT_FP8_128" : "the dtype of inputs.tokens");
     check_shape(call.out_tokens, lead, {exactly(call.hidden, "hidden of inputs.tokens")});
   }
   call.out_tokens.token_rows().no_overlap();
@@ -164,7 +165,7 @@ ScalePlan forwarded_scales(const DispatchCall& call, const TensorView& in, const
   const int64_t width = out.size(out.ndim() - 1);
   if (call.device_initiated) return {width, static_cast<uint32_t>(width), static_cast<uint32_t>(out.element_bytes())};
   in.shape({exactly(call.num_tokens, "tokens of the routing"), at_least(1, "scales of a row")});
-  out.dtype({in.dtype()}, "that of inputs.scales");
+  out.dtype({in.dtype()}, "the dtype of inputs.scales");
   return {in.size(1), static_cast<uint32_t>(in.size(1)), static_cast<uint32_t>(in.element_bytes())};
 }
 

@@ -54,7 +54,7 @@ TensorView checked_topk_idx(const ucclEpTensor_t* tensor, const char* name, int6
                             const GroupShape& shape) {
   TensorView t = required_tensor(tensor, name);
   t.dtype({ucclEpInt64, ucclEpInt32})
-      .shape({at_most(max_tokens, "the handle's max_tokens, which is B of its mode where its config has none"),
+      .shape({at_most(max_tokens, "the handle's max_tokens, by default B of its mode"),
               SizeRule{1, shape.top_k, "1 to the group's top_k"}})
       .adjacent_elements();
   return t;

@@ -21,7 +21,7 @@ constexpr const char* by_preference[] = {"efa", "cxi", "verbs;ofi_rxm", "tcp", "
 // caps: beside writes, reads and receives.
 Info hints_for(const Library& library, const std::string& provider, uint64_t caps) {
   Info hints(library.dupinfo(nullptr), {&library});
-  if (hints == nullptr) fail(ucclEpOutOfMemory, "ofi: there is no memory for fi_dupinfo");
+  if (hints == nullptr) fail(ucclEpOutOfMemory, "ofi: out of memory in fi_dupinfo");
   hints->caps = FI_RMA | FI_MSG | caps;
   hints->mode = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA;
   hints->ep_attr->type = FI_EP_RDM;

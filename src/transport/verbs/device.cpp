@@ -126,7 +126,7 @@ Device open_device(const Library& library, const std::string& name) {
   if (!name.empty() && !found) {
     fail(ucclEpInvalidArgument, "verbs: the NIC {} does not exist; this machine has {}", name, list.names());
   }
-  if (!found) fail(ucclEpNotSupported, "verbs: this machine has no NIC that libibverbs knows");
+  if (!found) fail(ucclEpNotSupported, "verbs: libibverbs finds no NIC on this machine");
   fail(ucclEpNotSupported, "verbs: {} has no active InfiniBand or RoCE port with an address", list.names());
 }
 

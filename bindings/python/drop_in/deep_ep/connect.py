@@ -10,7 +10,7 @@ import ucclep
 
 def connect(group: Any, mpi: Any, timeout_ms: int = 0) -> ucclep.Communicator:
     if group is None and mpi is None:
-        raise ValueError("either group, of torch.distributed, or comm, of mpi4py, has to be given")
+        raise ValueError("group (of torch.distributed) or comm (of mpi4py) must be given")
     # Without a GPU in torch tensors lie on the CPU, whatever the machine has.
     device = {"device_index": torch.cuda.current_device()} if torch.cuda.is_available() else {"device": "host"}
     if group is not None:

@@ -62,7 +62,7 @@ def check_counts(call: str, name: str, given: torch.Tensor | None, *counted: tor
     if given is None or given.is_cuda:
         return
     if not any(given.shape == counts.shape and torch.equal(given.to(counts.dtype), counts) for counts in counted):
-        raise ValueError(f"{call}: {name} is {given.tolist()}, but what it counts is {counted[0].tolist()}: give what "
+        raise ValueError(f"{call}: {name} is {given.tolist()}, but topk_idx counts to {counted[0].tolist()}: pass what "
                          "get_dispatch_layout returned for the same topk_idx")
 
 

@@ -41,7 +41,7 @@ class EventOverlap:
         With `release_handle` the event and the tensors that it keeps are dropped.
         """
         if self.event is None:
-            raise RuntimeError("there is no event to wait for: the call was made without async_finish, or the event was "
+            raise RuntimeError("the event cannot be waited for: the call was made without async_finish, or the event was "
                                "released")
         self.event.current_stream_wait()
         hook, self.hook_after_wait = self.hook_after_wait, None

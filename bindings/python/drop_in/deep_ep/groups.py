@@ -29,8 +29,8 @@ class Groups:
         group = self._groups.pop(key, None)
         if group is None:
             if self._capturing():
-                raise RuntimeError(f"{call} meets this shape for the first time while a graph is being captured, and has "
-                                   f"to allocate: call {call} once with the same shapes before the capture ({shape})")
+                raise RuntimeError(f"{call} cannot allocate for a new shape while a graph is being captured: call {call} once "
+                                   f"with the same shapes before the capture ({shape})")
             self._make_room()
             group = ucclep.Group(self.comm, **shape)
         self._groups[key] = group
@@ -50,8 +50,8 @@ class Groups:
     def lease(self, call: str, group: ucclep.Group, layout: ucclep.Layout, mode: ucclep.Mode, **settings: int) -> Lease:
         """A handle that nobody uses, or a new one."""
         if self._capturing() and not self._handles.has(group, layout, mode, **settings):
-            raise RuntimeError(f"{call} needs one routing more than were alive before the capture of a graph began: call "
-                               f"{call} that often before it, and keep the results")
+            raise RuntimeError(f"{call} cannot allocate a routing while a graph is being captured: before the capture, call "
+                               f"{call} as often as in the graph, and keep the results")
         return self._handles.lease(group, layout, mode, **settings)
 
     def with_experts(self, num_experts: int) -> ucclep.Group | None:

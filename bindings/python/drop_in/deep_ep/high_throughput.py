@@ -36,8 +36,8 @@ class Routing:
     def core(self) -> ucclep.Handle:
         handle = self.lease.handle
         if not handle.alive and self.group.comm.alive:
-            raise RuntimeError(f"the handle's shape was freed, for {SHAPES} others were used since its last use: use fewer "
-                               "shapes, or use handles sooner")
+            raise RuntimeError(f"the handle has expired: {SHAPES} other shapes were used since its last use; use fewer shapes, "
+                               "or use handles sooner")
         return handle
 
 
@@ -53,7 +53,7 @@ class HighThroughput:
         room = num_bytes // per_token
         if num_tokens > room or room == 0:
             raise ValueError(f"{call}: {num_tokens} tokens of {row_bytes} bytes on {self.comm.nranks} ranks need "
-                             f"{max(num_tokens, 1) * per_token} bytes, {argument} is {num_bytes}: enlarge {argument}")
+                             f"{max(num_tokens, 1) * per_token} bytes, but {argument} is {num_bytes}: enlarge {argument}")
         return room
 
     def group(self, call: str, num_experts: int, top_k: int, row_bytes: int, room: int, **more: int) -> ucclep.Group:
@@ -64,7 +64,7 @@ class HighThroughput:
         """With so many bytes that peers write; calls with more tokens than they hold run in rounds."""
         tokens, top_k = ids_shape
         if tokens > MAX_TOKENS:
-            raise ValueError(f"{call}: {tokens} tokens, a call may have {MAX_TOKENS}: divide it")
+            raise ValueError(f"{call}: x has {tokens} tokens, expected at most {MAX_TOKENS}: divide the call")
         return self.group(call, num_experts, top_k, row_bytes, MAX_TOKENS, window_bytes=max(num_bytes, MIN_WINDOW_BYTES))
 
     def update(self, call: str, group: ucclep.Group, topk_idx: torch.Tensor, layout: Layout, alignment: int,

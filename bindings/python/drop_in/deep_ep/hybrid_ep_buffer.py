@@ -147,7 +147,7 @@ class HybridEPBuffer(ExpertBuffer):
         if use_host_meta is not None:
             non_blocking = not use_host_meta
         if non_blocking and num_permuted_tokens is None and handle is None:
-            raise ValueError("dispatch_with_permute: non_blocking needs num_permuted_tokens, how many rows to make")
+            raise ValueError("dispatch_with_permute: non_blocking needs num_permuted_tokens, the number of output rows")
         core, ids, weights, experts = self._routing(hidden, topk_idx, topk_weights, num_of_experts, probs, routing_map, handle,
                                                     not non_blocking)
         alignment = (pad_multiple or 1) if core is None else None  # with a handle it is the handle's
@@ -188,7 +188,7 @@ class HybridEPBuffer(ExpertBuffer):
         elif probs is not None:
             topk_weights = _sparse(probs, topk_idx)
         if len(topk_idx) != len(hidden):
-            raise ValueError(f"the routing has {len(topk_idx)} tokens, hidden has {len(hidden)}")
+            raise ValueError(f"the routing has {len(topk_idx)} tokens, but hidden has {len(hidden)}")
         self.update_template_config(hidden.shape[1], len(hidden), num_of_experts // self.group_size)
         return None, topk_idx, None if topk_weights is None else topk_weights.float().contiguous(), num_of_experts
 
@@ -209,6 +209,6 @@ def _core(handle: tuple | None, call: str, expand: bool) -> EPHandle:
         raise ValueError(f"{call} needs the handle of a dispatch")
     core: EPHandle = holder_of(handle[0])
     if core.do_expand != expand:
-        raise ValueError(f"{call}: the handle is of {'dispatch_with_permute' if core.do_expand else 'dispatch'}, expected one of "
-                         f"{'dispatch_with_permute' if expand else 'dispatch'}")
+        raise ValueError(f"{call}: the handle is from {'dispatch_with_permute' if core.do_expand else 'dispatch'}, expected "
+                         f"one from {'dispatch_with_permute' if expand else 'dispatch'}")
     return core

@@ -35,8 +35,8 @@ class Ids:
             return topk_weights
         if self._copy is not None and (topk_idx.shape != self._copy.shape or
                                        ((topk_idx != self._copy) & (topk_idx >= 0)).any()):
-            raise ValueError("low_latency_combine: topk_idx differs from that of the dispatch, expected the same, or -1 for what "
-                             "does not count: rows return as they were sent")
+            raise ValueError("low_latency_combine: topk_idx differs from that of the dispatch, expected the same, or -1 for "
+                             "entries to leave out: rows return as they were sent")
         return torch.where(topk_idx >= 0, topk_weights, torch.zeros_like(topk_weights))
 
 
@@ -141,7 +141,7 @@ class LowLatency:
                  use_ue8m0: bool, async_finish: bool, return_recv_hook: bool) -> tuple:
         hidden = x.shape[1]
         if async_finish and return_recv_hook:
-            raise ValueError("either async_finish or return_recv_hook")
+            raise ValueError("async_finish and return_recv_hook exclude each other: set one of them to False")
         if use_ue8m0 and not round_scale:
             raise ValueError("use_ue8m0 needs round_scale: the scales are powers of two")
         check_ids("low_latency_dispatch", topk_idx, num_experts)
@@ -184,7 +184,7 @@ class LowLatency:
                 async_finish: bool, return_recv_hook: bool, out: torch.Tensor | None, wait_ns: torch.Tensor | None) -> tuple:
         slot = self._slot_of(handle)
         if async_finish and return_recv_hook:
-            raise ValueError("either async_finish or return_recv_hook")
+            raise ValueError("async_finish and return_recv_hook exclude each other: set one of them to False")
         if slot.ids is not None:
             topk_weights = slot.ids.weights(topk_idx, topk_weights)
         if zero_copy:
@@ -249,15 +249,15 @@ class LowLatency:
     def mask_update(self, rank: int, mask: bool) -> None:
         groups = self._mask_groups()
         if not groups:
-            raise RuntimeError("masks belong to what the first low_latency_dispatch allocates, and it was not called yet: to "
-                               "allocate at once, make the Buffer with the num_rdma_bytes that "
-                               "get_low_latency_rdma_size_hint returned")
+            raise RuntimeError("there are no masks before the first low_latency_dispatch, which allocates them: to allocate "
+                               "at once, make the Buffer with the num_rdma_bytes that get_low_latency_rdma_size_hint "
+                               "returned")
         if not 0 <= rank < self._comm.nranks:
             raise ValueError(f"rank_to_mask is {rank}, expected a rank of {self._comm.nranks}")
         for group in groups:
             active = self._active(group).tolist()
             if not mask and not active[rank]:
-                raise NotImplementedError(f"rank {rank} is masked, and one rank cannot bring it back: call "
+                raise NotImplementedError(f"rank {rank} is masked, and one rank cannot unmask it: call "
                                           "low_latency_clean_mask_buffer on all ranks")
             if mask and active[rank]:
                 active[rank] = 0

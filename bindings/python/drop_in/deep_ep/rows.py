@@ -23,7 +23,7 @@ class Rows(NamedTuple):
         if not isinstance(x, (tuple, list)):
             raise TypeError(f"x is a {type(x).__name__}, expected a tensor or (x, scales)")
         if len(x) != 2:
-            raise NotImplementedError(f"x has {len(x)} parts: NVFP4 rows with a global scale are not covered, give x or "
+            raise NotImplementedError(f"x has {len(x)} parts: NVFP4 rows with a global scale are not supported, pass x or "
                                       "(x, scales)")
         return Rows(*x)
 

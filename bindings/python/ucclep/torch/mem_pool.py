@@ -25,10 +25,10 @@ class MemPool(Unique):
 
     def __init__(self, comm: Communicator, nbytes: int):
         if comm.device == Device.HOST:
-            raise NotImplementedError("MemPool: torch's CPU tensors come from no pool; on the host device any memory of the "
+            raise NotImplementedError("MemPool: torch has no pool for CPU tensors; on the host device any memory of the "
                                       "process can be a window")
         if not hasattr(torch.cuda, "MemPool"):
-            raise NotImplementedError(f"MemPool: torch {torch.__version__} has no torch.cuda.MemPool (2.5)")
+            raise NotImplementedError(f"MemPool: torch {torch.__version__} has no torch.cuda.MemPool, which needs 2.5 or newer")
         self.device = comm.info()["device_index"]
         self.memory = comm.alloc(nbytes)
         self._window = comm.register(self.memory)

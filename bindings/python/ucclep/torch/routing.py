@@ -18,8 +18,8 @@ class Routed:
 
     def __init__(self, group: Group, expert_alignment: int, captured: bool):
         if captured and not _handles.has(group, Layout.EXPERT_MAJOR, Mode.HT, expert_alignment=expert_alignment):
-            raise RuntimeError("dispatch needs one routing more than were alive before the capture of a graph began: run the "
-                               "same calls once before it")
+            raise RuntimeError("dispatch cannot allocate a routing while a graph is being captured: run the same calls once "
+                               "before the capture")
         self.group = group
         self._lease = _handles.lease(group, Layout.EXPERT_MAJOR, Mode.HT, expert_alignment=expert_alignment)
         if captured:

@@ -32,6 +32,6 @@ def holder_of(ticket: torch.Tensor) -> Any:
     """What a ticket stands for. A copy of the ticket is good only as long as the ticket itself."""
     number = int(ticket)
     if number not in _alive:
-        raise ValueError(f"the tensor with the number {number} stands for nothing that is alive: it is a copy whose original "
-                         "is gone, or it was not made here; keep the original tensor")
+        raise ValueError(f"the tensor with the number {number} refers to no living object: it is a copy whose original was "
+                         "released, or it was not made here; keep the original tensor")
     return _alive[number]

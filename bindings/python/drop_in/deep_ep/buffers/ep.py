@@ -101,9 +101,10 @@ class ExpertBuffer(BufferBase):
                   cumulative: torch.Tensor | None, handle: EPHandle | None) -> tuple:
         rows = Rows.of(x)
         if handle is not None and (topk_idx is not None or call.cpu_sync):
-            raise ValueError("with a handle topk_idx is the handle's, and there is nothing to wait for")
+            raise ValueError("dispatch: with a handle topk_idx must be None and do_cpu_sync must not be True: the handle has "
+                             "the routing")
         if handle is not None and handle.expanded != call.expand:
-            raise ValueError(f"the handle's do_expand is {handle.expanded}, the call's {call.expand}")
+            raise ValueError(f"dispatch: do_expand is {call.expand}, expected {handle.expanded} as in the handle")
         if handle is None and (topk_idx is None or call.num_experts is None):
             raise ValueError("dispatch needs topk_idx and num_experts, or a handle")
         check_alignment(call.alignment)
@@ -112,7 +113,7 @@ class ExpertBuffer(BufferBase):
             for name, asked in (("num_experts", call.num_experts), ("expert_alignment", call.alignment),
                                 ("num_max_tokens_per_rank", call.tokens)):
                 if asked is not None and asked != getattr(handle, name):
-                    raise ValueError(f"dispatch: {name} is {asked}, the handle's is {getattr(handle, name)}: leave it out")
+                    raise ValueError(f"dispatch: {name} is {asked}, but the handle has {getattr(handle, name)}: leave it out")
         num_sms = 0 if self._on_host else call.num_sms
         previous, also = call.previous
         with self._streams.operation(previous, call.on_comm_stream, also) as stream:
@@ -158,7 +159,7 @@ class ExpertBuffer(BufferBase):
         most = call.tokens or self.num_max_tokens_per_rank
         room = most or self._normal.room("dispatch", rows.bytes_per_row, tokens, self.num_bytes, "num_bytes")
         if tokens > room:
-            raise ValueError(f"dispatch: {tokens} tokens, num_max_tokens_per_rank is {room}: enlarge num_max_tokens_per_rank")
+            raise ValueError(f"dispatch: x has {tokens} tokens, expected at most num_max_tokens_per_rank = {room}: enlarge it")
         # One group serves calls of any smaller bound: programs round it up to their batch.
         group = self._normal.group("dispatch", num_experts, top_k, row_bytes, max(room, self.num_max_tokens_per_rank),
                                    **self._group_settings)
@@ -209,7 +210,7 @@ class EPBuffer(ExpertBuffer):
         of mpi4py, may stand for `group`.
         """
         if lb_allocation_plan_or_num_bytes:
-            raise NotImplementedError("lb_allocation_plan_or_num_bytes: deep_ep does not move copies of experts, set it to 0")
+            raise NotImplementedError("lb_allocation_plan_or_num_bytes must be 0: deep_ep does not move copies of experts")
         super().__init__(group, comm, 1000 * num_cpu_timeout_secs, explicitly_destroy)
         self._open(num_bytes, num_max_tokens_per_rank, hidden, deterministic, allow_hybrid_mode, allow_multiple_reduction,
                    prefer_overlap_with_compute, num_allocated_qps, num_gpu_timeout_secs)

@@ -52,7 +52,7 @@ class Buffer(BufferBase):
     def set_num_sms(new_num_sms: int) -> None:
         """SMs of the kernels of normal mode."""
         if new_num_sms % 2:
-            raise ValueError(f"the number of SMs is {new_num_sms}, expected an even one")
+            raise ValueError(f"the number of SMs is {new_num_sms}, expected an even number")
         Buffer.num_sms = new_num_sms
 
     @staticmethod
@@ -251,7 +251,7 @@ class Buffer(BufferBase):
             raise TypeError(f"low_latency_combine has no argument {', '.join(sorted(unknown))}")
         wanted = [name for name, value in single_batch_overlap.items() if value is not None and value is not False]
         if wanted:
-            raise NotImplementedError(f"{', '.join(wanted)}: combine does not follow signals of a GEMM that still runs; open "
+            raise NotImplementedError(f"{', '.join(wanted)}: combine does not wait for signals of a running GEMM; start "
                                       "it from your kernel through ucclep/device.hpp instead")
         return self._low_latency.combine(x, topk_idx, topk_weights, handle, zero_copy, async_finish, return_recv_hook, out,
                                          combine_wait_recv_cost_stats)

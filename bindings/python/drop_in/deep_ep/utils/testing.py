@@ -120,5 +120,5 @@ def parse_num_bytes(text: str) -> int:
     """Of "4096", "64K", "1.5 GiB": powers of 1024."""
     match = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?)(?:I?B)?\s*", text.upper())
     if match is None:
-        raise ValueError(f"{text!r} is no number of bytes, expected for example 4096, 64K or 1.5GiB")
+        raise ValueError(f"{text!r} is not a number of bytes, expected for example 4096, 64K or 1.5GiB")
     return int(float(match[1]) * 1024 ** " KMGT".index(match[2] or " "))
