@@ -41,8 +41,7 @@ inline void use_device(int rank, int ranks, bool share_gpus) {
   CHECK(cudaGetDeviceCount(&gpus));
   if (ranks > gpus && !share_gpus) {
     if (rank == 0) {
-      std::fprintf(stderr,
-                   "%d ranks, but the GPUs here are %d: each rank takes one, or with --share-gpus a part of one\n",
+      std::fprintf(stderr, "%d ranks, but %d GPUs: each rank needs one; use --share-gpus to let ranks share them\n",
                    ranks, gpus);
     }
     std::exit(2);

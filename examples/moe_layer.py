@@ -91,7 +91,7 @@ def gpu_of_rank(parser, share_gpus):
     """The index of this rank's GPU: one of its own, or with --share-gpus its number modulo the GPUs."""
     local, ranks, gpus = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
     if ranks > gpus and not share_gpus:
-        parser.error(f"{ranks} ranks, but the GPUs here are {gpus}: each rank takes one, or with --share-gpus a part of one")
+        parser.error(f"{ranks} ranks, but {gpus} GPUs: each rank needs one; use --share-gpus to let ranks share them")
     return local % gpus
 
 

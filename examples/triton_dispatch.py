@@ -116,7 +116,7 @@ def main():
         return 0
     local, local_ranks = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if local_ranks > torch.cuda.device_count() and not arguments.share_gpus:
-        parser.error(f"{local_ranks} ranks, but the GPUs here are {torch.cuda.device_count()}: each rank takes one, or with --share-gpus a part of one")
+        parser.error(f"{local_ranks} ranks, but {torch.cuda.device_count()} GPUs: each rank needs one; use --share-gpus to let ranks share them")
     index = local % torch.cuda.device_count()
     torch.cuda.set_device(index)
     settings = dict(device="cuda", device_index=index)

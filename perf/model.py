@@ -274,14 +274,14 @@ def parse(arguments):
     for name in ("ranks_per_node", "tokens", "hidden", "experts", "topk", "chunk_kib"):
         value = getattr(args, name)
         if value is not None and value < 1:
-            parser.error(f"--{name.replace('_', '-')} {value}: it has to be 1 or more")
+            parser.error(f"--{name.replace('_', '-')} {value}: expected at least 1")
     if args.topk > args.experts:
         parser.error(f"--topk {args.topk}: there are {args.experts} experts")
     for ranks in args.ranks:
         if ranks % args.ranks_per_node or ranks <= args.ranks_per_node:
-            parser.error(f"--ranks {ranks}: it has to be two nodes or more of {args.ranks_per_node} ranks")
+            parser.error(f"--ranks {ranks}: expected at least two nodes of {args.ranks_per_node} ranks")
         if args.experts % ranks and not (args.memory and ranks > args.experts):
-            parser.error(f"--ranks {ranks}: {args.experts} experts cannot be shared out evenly")
+            parser.error(f"--ranks {ranks}: {args.experts} experts are not a multiple of the ranks")
     return args
 
 

@@ -22,7 +22,7 @@ def network_of(nic, mode, model, ranks, error=0.0):
     """Times of perf/model.py were wrong by `error` (predicted over published, less 1): the network is slower or faster by that."""
     constants = networks()[0][nic, mode]
     if constants.alpha < 0:
-        raise ValueError(f"{nic} {mode}: alpha is {constants.alpha:.0f} us, the fit is no description of this network")
+        raise ValueError(f"{nic} {mode}: alpha is {constants.alpha:.0f} us, the fit does not describe this network")
     shape = network.Shape(TOKENS_OF[mode], model.hidden, model.experts, model.topk, ranks, PER_NODE)
     rows = shape.tokens * shape.topk * (ranks - PER_NODE) / ranks
     row_us = {}

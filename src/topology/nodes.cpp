@@ -153,7 +153,7 @@ std::vector<std::vector<int>> group_by_node(const std::vector<RankFacts>& ranks,
   for (const RankFacts& facts : ranks) {
     if (facts.ranks_per_node < 1) {
       fail(ucclEpInvalidArgument,
-           "ranks_per_node of rank {} is {}, but other ranks gave a value: set it on all ranks or on none",
+           "ranks_per_node of rank {} is {}, but other ranks have set it: set it on all ranks or on none",
            size_of_rank.size(), facts.ranks_per_node);
     }
     size_of_rank.push_back(facts.ranks_per_node);

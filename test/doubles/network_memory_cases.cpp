@@ -332,7 +332,7 @@ TEST_CASE("network memory: a flush that fails ends the communicator, with the dr
     const bool begun = exchange.try_dispatch(at.handle, at.stream) == ucclEpSuccess;  // the other may be ahead
     require(!begun || ucclEpStreamSynchronize(at.comm, at.stream) != ucclEpSuccess, "it went on");
     const std::string text = async_error(at.comm).text;
-    require(text.find("flushing what NICs have written") != std::string::npos, text);
+    require(text.find("flushing writes of NICs") != std::string::npos, text);
     rank.board.add(0);
     rank.board.wait(0, 6);
   });

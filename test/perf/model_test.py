@@ -98,8 +98,8 @@ def main(model, tuning):
     checked = answer(model, "--check")
     check_errors(checked)
     check_documentation(tuning, answer(model)["predictions"], checked["errors"])
-    for arguments, word in {("--ranks", "8"): "two nodes", ("--ranks", "12"): "two nodes", ("--ranks", "x"): "--ranks", ("--experts", "100"): "evenly",
-                            ("--topk", "300"): "experts", ("--tokens", "0"): "1 or more", ("--nic", "none"): "choose"}.items():
+    for arguments, word in {("--ranks", "8"): "two nodes", ("--ranks", "12"): "two nodes", ("--ranks", "x"): "--ranks", ("--experts", "100"): "multiple",
+                            ("--topk", "300"): "experts", ("--tokens", "0"): "at least 1", ("--nic", "none"): "choose"}.items():
         refused = run(model, *arguments)
         expect(refused.returncode == 2 and word in refused.stderr, f"{arguments} was answered with {refused.returncode}: {refused.stderr}")
     for arguments, word in {("--help",): "--check", (): "bound by", ("--check",): "mean error"}.items():

@@ -307,8 +307,7 @@ TEST_CASE("plan: virtual nodes and domains", "[topology]") {
   ranks[1].ranks_per_node = 5;
   CHECK(refusal(ranks) == "ranks_per_node of rank 1 is 5, but rank 0 of the same node gave 3");
   ranks[1].ranks_per_node = 0;
-  CHECK(refusal(ranks) ==
-        "ranks_per_node of rank 1 is 0, but other ranks gave a value: set it on all ranks or on none");
+  CHECK(refusal(ranks) == "ranks_per_node of rank 1 is 0, but other ranks have set it: set it on all ranks or on none");
   CHECK(refusal(ranks_on(machine, 1, "a") + ranks_on(machine, 1, "b"), {2}) ==
         "ranks 0 and 1 would be in one virtual node, but do not share a machine and its memory: choose other sizes of "
         "nodes");

@@ -116,8 +116,8 @@ def test_hostile_files_are_left_out_with_a_sentence(folder):
         "deep": ("[" * 60000, "is not JSON"),
         "digits": ('{"version": ' + "9" * 5000 + "}", "is not JSON"),
         "huge": ("x" * (top.MAX_BYTES + 1), "has more than"),
-        "list": ("[1, 2]", "has no object"),
-        "version": (json.dumps({**VALID, "version": 2}), "is of another version"),
+        "list": ("[1, 2]", "is not a JSON object"),
+        "version": (json.dumps({**VALID, "version": 2}), "has another version"),
         "negative": (json.dumps({**VALID, "commands": -1}), "has no valid number commands"),
         "infinite": (json.dumps({**VALID, "time_ns": float("inf")}), "has no valid number time_ns"),
         "large": (json.dumps({**VALID, "pid": 1 << 64}), "has no valid number pid"),
@@ -129,7 +129,7 @@ def test_hostile_files_are_left_out_with_a_sentence(folder):
     (folder / "link.json").symlink_to("/etc/passwd")
     os.mkfifo(folder / "pipe.json")
     (folder / "folder.json").mkdir()
-    others = {"link": "cannot be read", "pipe": "is no regular file", "folder": "is no regular file"}
+    others = {"link": "cannot be read", "pipe": "is not a regular file", "folder": "is not a regular file"}
     if os.geteuid() == 0:
         (folder / "stranger.json").write_text(json.dumps(VALID))
         os.chown(folder / "stranger.json", 12345, 12345)

@@ -24,7 +24,7 @@ TEXTS = ("host", "device", "transport", "error")
 
 
 class Unusable(Exception):
-    """Why a file is left out, as a sentence without its subject."""
+    """Why a file is skipped, as a sentence without its subject."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ def read_text(path: str) -> str:
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
-            raise Unusable("is no regular file")
+            raise Unusable("is not a regular file")
         if facts.st_uid != os.geteuid():
             raise Unusable(f"belongs to user {facts.st_uid}, expected {os.geteuid()}")
         content = os.read(descriptor, MAX_BYTES + 1)
@@ -59,9 +59,9 @@ def parse(text: str) -> dict:
     except (ValueError, RecursionError):
         raise Unusable("is not JSON") from None
     if not isinstance(values, dict):
-        raise Unusable("has no object of statistics")
+        raise Unusable("is not a JSON object")
     if values.get("version") != 1:
-        raise Unusable("is of another version of the format, expected 1")
+        raise Unusable("has another version of the format, expected 1")
     for name in NUMBERS:
         if type(values.get(name)) is not int or not 0 <= values[name] < 1 << 64:
             raise Unusable(f"has no valid number {name}")
@@ -113,7 +113,7 @@ def scan(folder: str, before: dict[str, Snapshot]) -> tuple[dict[str, Snapshot],
             continue
         except (Unusable, OSError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            notes.append(f"{name} {why if isinstance(error, Unusable) else f'cannot be read: {why}'}; it is left out")
+            notes.append(f"{name} {why if isinstance(error, Unusable) else f'cannot be read: {why}'}; the file is skipped")
             continue
         found[name] = Snapshot(name[:-len(".json")], values, state_of(values, time.monotonic_ns()))
         add_rates(found[name], before.get(name))
@@ -203,11 +203,11 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m ucclep.top", description=__doc__,
         epilog="Start the program with UCCLEP_STATS_DIR=FOLDER: each of its communicators keeps a file there. Exit code: 0, "
-               "or 1 where there is none.")
+               "or 1 if no communicator was found.")
     parser.add_argument("folder", nargs="?", default=os.environ.get("UCCLEP_STATS_DIR"),
                         help="where the files are (default: UCCLEP_STATS_DIR)")
-    parser.add_argument("--once", action="store_true", help="print one table, over one interval, and end")
-    parser.add_argument("--json", action="store_true", help="print a line of JSON in the place of a table")
+    parser.add_argument("--once", action="store_true", help="print one table, over one interval, and exit")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON instead of a table")
     parser.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between tables, 0.1 to 3600")
     asked = parser.parse_args()
     if not 0.1 <= asked.interval <= 3600:

@@ -16,7 +16,8 @@ DriverCopyQueue::~DriverCopyQueue() {
   best_effort("device", "cannot wait for copies", [&] {
     const auto begin = std::chrono::steady_clock::now();
     for (ended(); !begun_.empty(); ended()) {
-      if (std::chrono::steady_clock::now() - begin > last_wait) fail(ucclEpTimeout, "they did not end within 10 s");
+      if (std::chrono::steady_clock::now() - begin > last_wait)
+        fail(ucclEpTimeout, "some copies did not end within 10 s");
       std::this_thread::yield();
     }
   });

@@ -73,12 +73,12 @@ DmaBuf GpuNicAccess::dma_buf(const void* data, size_t bytes) {
 
 void GpuNicAccess::flush(NicWritesReach readers) {
   if (driver_.api().flush_nic_writes == nullptr) {
-    fail(ucclEpNotSupported, "the {} driver cannot flush what NICs have written", driver_.facts().vendor);
+    fail(ucclEpNotSupported, "the {} driver cannot flush writes of NICs to GPU memory", driver_.facts().vendor);
   }
   const Current current(driver_, context_);
   const OutsideCapture outside(driver_);
   const int scope = readers == NicWritesReach::owner ? to_owner : to_all_devices;
-  driver_.check(driver_.api().flush_nic_writes(current_context, scope), "flushing what NICs have written");
+  driver_.check(driver_.api().flush_nic_writes(current_context, scope), "flushing writes of NICs");
 }
 
 }  // namespace ucclep::gpu

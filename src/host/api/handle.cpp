@@ -92,7 +92,7 @@ uint32_t max_tokens_of(const ucclEpGroup& group, int mode, int64_t asked) {
   const int64_t usual = group.tokens_of_mode(mode);
   if (mode == UCCLEP_MODE_HT && asked > usual && !has_rounds(shape, group.comm->traits)) {
     fail(ucclEpNotSupported,
-         "config.max_tokens is {}, more than max_tokens_per_rank, which is {}: operations of groups {} have one round",
+         "config.max_tokens is {}, expected at most max_tokens_per_rank = {}: groups {} run an operation in one round",
          asked, usual, shape.masked != 0 ? "with enable_mask" : "of this many ranks");
   }
   const int64_t rounds = int64_t{max_rounds} * shape.ht_tokens, rows = max_rows / shape.ranks;

@@ -56,7 +56,7 @@ int64_t device_to_host_ns(Device& device, Deadline deadline) {
     if (device.stream_synchronize(stream.get(), deadline.remaining_ms()) != ucclEpSuccess) {
       keep_for_ever(now);  // the kernel may still write it
       keep_for_ever(stream);
-      fail(ucclEpTimeout, "UCCLEP_TRACE: {} did not return its time within {} ms", device.traits().name,
+      fail(ucclEpTimeout, "UCCLEP_TRACE: cannot read the clock of {} within {} ms", device.traits().name,
            deadline.total_ms());
     }
     const int64_t after = Trace::now_ns();

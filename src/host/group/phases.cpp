@@ -153,16 +153,16 @@ void check_in_flight(const ucclEpHandle& handle, Kind kind) {
       group.pending_operations, [&](const ucclEpGroup::PendingOperation& one) { return one.kind == kind && one.held; });
   if (held) {
     fail(ucclEpInvalidUsage,
-         "cannot start another {}: the rows of one in waves have not been sent yet, and this group sends them all at "
-         "once; call ucclEpWaveDone for each of its waves, or ucclEpComplete, first",
+         "cannot start another {}: one in waves is pending, and this group sends its rows after the last wave; call "
+         "ucclEpWaveDone for each of its waves, or ucclEpComplete, first",
          name_of(kind));
   }
   const uint64_t since = group.called[static_cast<uint32_t>(kind)] - oldest->number + 1;
   if (since + handle.device.rounds <= group.shape().in_flight) return;
   fail(ucclEpInvalidUsage,
-       "cannot start another {}: of {} slots (max_in_flight) {} have been used since the pending one with send_only, "
-       "and this one may need {} (max_tokens of the handle / tokens_per_round); call ucclEpComplete first",
-       name_of(kind), group.shape().in_flight, since, handle.device.rounds);
+       "cannot start another {}: it may need {} slots (max_tokens of the handle / tokens_per_round), but {} of {} "
+       "(max_in_flight) have been used since the pending one with send_only; call ucclEpComplete first",
+       name_of(kind), handle.device.rounds, since, group.shape().in_flight);
 }
 
 Schedule schedule_of(const ucclEpHandle& handle, Kind kind, int send_only, bool device_initiated) {

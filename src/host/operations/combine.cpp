@@ -68,7 +68,7 @@ View check_late_weights(const ucclEpHandle& handle, const ucclEpCombineInputs_t&
   }
   if (weights.given() && !weighted) {
     fail(ucclEpInvalidArgument,
-         "inputs.topk_weights must be NULL: only LL EXPERT_MAJOR applies weights; weight the rows before combine");
+         "inputs.topk_weights must be NULL: only LL EXPERT_MAJOR applies weights; apply them before combine");
   }
   if (weighted && !weights.given() && !handle.routing->weights_given) {
     fail(ucclEpInvalidArgument,
@@ -193,8 +193,8 @@ void check_config(const CombineCall& call) {
   if (config.send_only != 0 && call.handle.device.tile_rows != 0 && !call.handle.low_latency() &&
       pending_of(call.handle, Kind::dispatch)) {
     fail(ucclEpNotSupported,
-         "config.send_only must be 0 while an HT dispatch of tiles is pending: call ucclEpCombine after the consumers, "
-         "which ends both");
+         "config.send_only must be 0 while an HT dispatch of tiles is pending: launch the consumers, then call "
+         "ucclEpCombine, which completes both operations");
   }
   if (config.done_target < 0)
     fail(ucclEpInvalidArgument, "config.done_target is {}, expected 0 or more", config.done_target);

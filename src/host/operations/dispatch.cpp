@@ -154,7 +154,7 @@ void get_device(ucclEpHandle& handle, const ucclEpDispatchInputs_t* inputs, cons
   check(call);
   check_one_launch(handle, call.schedule);
   if (!handle.low_latency() && call.topk_idx.given()) {
-    fail(ucclEpInvalidArgument, "inputs.topk_idx must be NULL with an HT handle: call ucclEpHandleUpdate before");
+    fail(ucclEpInvalidArgument, "inputs.topk_idx must be NULL with an HT handle: call ucclEpHandleUpdate first");
   }
   const LaunchPlan plan = plan_of(call);
   if (handle.low_latency()) {
