@@ -10,6 +10,7 @@ import sys
 
 
 def each_name_by_itself(text):
+    text = re.sub(r"(?<=\w) \.\. (?=\w)", " to ", text)  # doxygen ends the brief description at a point
     head = r"  unsigned size, magic;\n"
     text = re.sub(head, "  unsigned size; /**< sizeof the struct, by its INIT macro */\n"
                         "  unsigned magic; /**< by its INIT macro */\n", text)
@@ -23,7 +24,7 @@ def each_name_by_itself(text):
 
 
 def escaped(words):
-    return re.sub(r"([\\<>#@*%])", r"\\\1", words)
+    return re.sub(r"([\\<>#@*%]|::)", r"\\\1", words)
 
 
 def each_member(code, words):
