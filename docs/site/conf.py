@@ -18,7 +18,10 @@ breathe_domain_by_extension = {"h": "cpp"}
 
 html_theme = "furo"
 html_title = "libucclep"
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_copy_source = False
+html_show_copyright = False
 
 
 def folders_without_links(app, doctree):

@@ -30,6 +30,13 @@ def free_port():
     pytest.fail("100 ports between 20000 and 32000 are in use")
 
 
+def launch(nranks):
+    """Arguments of Python for torch's launcher of `nranks` ranks. torch 1.13 does not start without the redirects on Python 3.11. Not
+    --standalone: its ranks listen on a port of the system's range, which another program's connection may take first."""
+    return ["-m", "torch.distributed.run", "--master_addr", "127.0.0.1", "--master_port", str(free_port()), "--nproc_per_node", str(nranks),
+            "--redirects", "0:1", "--tee", "0:1"]
+
+
 def run_threads(count, function):
     """function(i) in `count` threads; the results in order, or the error of the rank that failed."""
     results, errors = [None] * count, []

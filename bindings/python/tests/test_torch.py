@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import ucclep  # noqa: E402
 import ucclep.torch  # noqa: E402
 from moe import Moe  # noqa: E402
-from ranks import free_port, need_gpus  # noqa: E402
+from ranks import launch, need_gpus  # noqa: E402
 
 EXAMPLE = Path(__file__).parents[3] / "examples/moe_layer.py"
 HIDDEN, EXPERTS, TOP_K, TOKENS = 64, 8, 3, 20
@@ -57,13 +57,6 @@ def test_gradients(ranks, device, nranks, alignment):
     ranks(nranks, rank_main)
 
 
-def launch():
-    """A launcher of 4 ranks. torch 1.13 does not start without the redirects on Python 3.11. Not --standalone: its ranks listen on a
-    port of the system's range, which another program's connection may take first."""
-    return ["-m", "torch.distributed.run", "--master_addr", "127.0.0.1", "--master_port", str(free_port()), "--nproc_per_node", "4",
-            "--redirects", "0:1", "--tee", "0:1"]
-
-
 def losses(*command):
     done = subprocess.run([sys.executable, *command, str(EXAMPLE), "--steps", "50"], capture_output=True, text=True,
                           timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -75,14 +68,14 @@ def losses(*command):
 def test_the_example_learns_what_one_process_learns(device):
     need_gpus(device, 4)
     alone = losses()
-    shared = losses(*launch())
+    shared = losses(*launch(4))
     assert len(alone) == 6 and alone[-1] < alone[0] / 2
     assert shared == pytest.approx(alone, rel=1e-4)
 
 
 def test_the_example_decodes_by_graphs(device):
     need_gpus(device, 4)
-    done = subprocess.run([sys.executable, *launch(), str(EXAMPLE.with_name("serve_decode.py")), "--tokens", "5"],
+    done = subprocess.run([sys.executable, *launch(4), str(EXAMPLE.with_name("serve_decode.py")), "--tokens", "5"],
                           capture_output=True, text=True, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     assert "5 tokens for each of 8 sequences on 4 ranks, all right" in done.stdout
