@@ -8,7 +8,8 @@ typedef struct CUstream_st* cudaStream_t;
 typedef enum { cudaSuccess = 0 } cudaError_t;
 enum cudaMemcpyKind { cudaMemcpyDeviceToHost = 2 };
 
-static inline cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream) {
+static inline cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, enum cudaMemcpyKind kind,
+                                          cudaStream_t stream) {
   (void)kind, (void)stream;
   memcpy(dst, src, count);
   return cudaSuccess;

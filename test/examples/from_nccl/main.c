@@ -52,7 +52,8 @@ static void add_up(const struct layer* m, const float* sorted, float* result, cu
 
 static void run_experts_of_slabs(const struct layer* m, ucclEpStream_t stream) {
   if (ucclEpStreamSynchronize(m->comm, stream) != ucclEpSuccess) return;
-  for (int l = 0; l < L; l++) run_experts(m, l, (float*)m->slabs.data + l * R * T * H, ((int32_t*)m->counts.data)[l], stream);
+  for (int l = 0; l < L; l++)
+    run_experts(m, l, (float*)m->slabs.data + l * R * T * H, ((int32_t*)m->counts.data)[l], stream);
 }
 
 #include "before.h"
@@ -62,12 +63,13 @@ static void run_experts_of_slabs(const struct layer* m, ucclEpStream_t stream) {
 static ucclEpUniqueId id;
 static struct NcclDouble nccl;
 
-#define CHECK(call)                                                                                          \
-  do {                                                                                                       \
+#define CHECK(call)                                                                                             \
+  do {                                                                                                          \
     if ((call) != ucclEpSuccess) return fprintf(stderr, "%s: %s\n", #call, ucclEpGetLastError(NULL)), (void*)1; \
   } while (0)
 
-static ucclEpResult_t tensor(ucclEpComm_t comm, ucclEpTensor_t* made, ucclEpDataType_t dtype, int ndim, int64_t a, int64_t b, int64_t c) {
+static ucclEpResult_t tensor(ucclEpComm_t comm, ucclEpTensor_t* made, ucclEpDataType_t dtype, int ndim, int64_t a,
+                             int64_t b, int64_t c) {
   *made = UCCLEP_TENSOR_INIT;
   made->dtype = dtype, made->ndim = ndim, made->sizes[0] = a, made->sizes[1] = b, made->sizes[2] = c;
   return ucclEpMemAllocHost(comm, &made->data, 4 * (size_t)(a * (ndim > 1 ? b : 1) * (ndim > 2 ? c : 1)));
@@ -101,7 +103,8 @@ static void* rank_main(void* argument) {
 
   static float sorted[R][T * K * H], rows[R][R * T * K * H], result[R][T * H];
   static int sent[R][E], received[R][E];
-  m.sorted = sorted[m.rank], m.rows = rows[m.rank], m.result = result[m.rank], m.sent = sent[m.rank], m.received = received[m.rank];
+  m.sorted = sorted[m.rank], m.rows = rows[m.rank], m.result = result[m.rank], m.sent = sent[m.rank],
+  m.received = received[m.rank];
   struct ncclComm nccl_comm = {&nccl, m.rank};
   layer_by_nccl(&m, &nccl_comm, NULL);
   CHECK(layer_by_ucclep(&m, handle, NULL));
@@ -110,7 +113,8 @@ static void* rank_main(void* argument) {
   int wrong = 0;
   for (int i = 0; i < T * H; i++) {
     const int t = i / H;
-    const float expected = tokens[i] * (0.25f * (float)(ids[t * K] + 1) + 0.75f * (float)(ids[t * K + 1] + 1)); /* exact */
+    const float expected =
+        tokens[i] * (0.25f * (float)(ids[t * K] + 1) + 0.75f * (float)(ids[t * K + 1] + 1)); /* exact */
     wrong += m.result[i] != expected || ((float*)m.sums.data)[i] != expected;
   }
   printf("rank %d: %d of %d values are wrong\n", m.rank, wrong, T * H);

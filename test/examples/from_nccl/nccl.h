@@ -26,15 +26,19 @@ typedef struct ncclComm {
 }* ncclComm_t;
 static __thread ncclComm_t nccl_in_group;
 
-static inline ncclResult_t ncclGroupStart(void) { return ncclSuccess; }
-static inline ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream) {
+static inline ncclResult_t ncclGroupStart(void) {
+  return ncclSuccess;
+}
+static inline ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
+                                    ncclComm_t comm, cudaStream_t stream) {
   (void)datatype, (void)stream;
   nccl_in_group = comm;
   struct NcclTransfer* transfer = &comm->shared->transfers[comm->rank][peer];
   transfer->from = sendbuff, transfer->sent = 4 * count;
   return ncclSuccess;
 }
-static inline ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream) {
+static inline ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                                    cudaStream_t stream) {
   (void)datatype, (void)stream;
   struct NcclTransfer* transfer = &comm->shared->transfers[peer][comm->rank];
   transfer->to = recvbuff, transfer->received = 4 * count;
