@@ -47,7 +47,7 @@ def session(found, folder, environment):
     shown = [block for i, block in enumerate(found) if block.kind == "sh" or (block.kind == "text" and i > 0 and found[i - 1].kind == "sh")]
     commands = [block for block in shown if block.kind == "sh" and not block.needs]
     script = "set -euo pipefail\n" + "".join(f"{block.code}\necho '{marker}'\necho '{marker}' >&2\n" for block in commands)
-    done = subprocess.run(["timeout", "120", "bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(["timeout", "250", "bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     out, errors = done.stdout.split(marker), done.stderr.split(marker)
     if done.returncode != 0:
         failed = commands[min(len(out) - 1, len(commands) - 1)]
