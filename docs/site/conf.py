@@ -2,6 +2,7 @@
 """How Sphinx makes the site of `make docs`. Its pages are the Markdown files of the project; docs/index.md is the navigation."""
 from pathlib import Path
 
+from docutils.nodes import rubric
 from sphinx.addnodes import pending_xref
 
 project = "libucclep"
@@ -32,5 +33,13 @@ def folders_without_links(app, doctree):
             link.replace_self(link.children)
 
 
+def groups_without_titles(app, doctree):
+    """Functions that share a comment need no title of their own."""
+    for title in list(doctree.findall(rubric)):
+        if title.astext() == "Unnamed Group":
+            title.parent.remove(title)
+
+
 def setup(app):
     app.connect("doctree-read", folders_without_links)
+    app.connect("doctree-read", groups_without_titles)
