@@ -151,6 +151,9 @@ enum { UCCLEP_EXPERT_IDS_LOCAL = 0, UCCLEP_EXPERT_IDS_GLOBAL = 1 };
 /** HT drops rows at or beyond max_recv_tokens_per_rank or a tensor's capacity. ERROR: it also sets the error record
  *  ucclEpOverflow. DROP: it does so silently. */
 enum { UCCLEP_OVERFLOW_ERROR = 0, UCCLEP_OVERFLOW_DROP = 1 };
+/** Which copy of a logical expert a token takes (ucclEpGroupSetExpertMap). ROUND_ROBIN: copy (rank + token) mod copies.
+ *  NEAREST: the first copy on the own rank, else the first in its domain, else on its node, else as ROUND_ROBIN. */
+enum { UCCLEP_REPLICA_ROUND_ROBIN = 0, UCCLEP_REPLICA_NEAREST = 1 };
 /** BACKWARD: dispatch sends gradients along the handle's routing, and combine computes plain sums. Every layout but
  *  RANK_MAJOR supports it. */
 enum { UCCLEP_PASS_FORWARD = 0, UCCLEP_PASS_BACKWARD = 1 };
@@ -274,6 +277,12 @@ typedef struct {
   /** Upper bound of the memory that peers and NICs write for this group, on each rank. 0 = the memory of LL and about
    * 512 MiB for HT. UCCLEP_WINDOW_BYTES overrides it. HT operations whose tokens do not fit run in several rounds */
   int64_t window_bytes;
+  /** [R] number of experts on each rank, or NULL; read during the call. num_experts is their sum. Counts that differ
+   * are ucclEpNotSupported in this version */
+  const int* experts_per_rank;
+  /** Number of experts that a map of ucclEpGroupSetExpertMap knows, up to num_experts; 0 = num_experts */
+  int num_logical_experts;
+  int replica_choice; /**< UCCLEP_REPLICA_*: which copy of a logical expert a token takes */
 } ucclEpGroupConfig_t;
 
 /** The memory that a group needs, in bytes, and the limits of its settings. */
@@ -356,12 +365,15 @@ typedef struct {
   const ucclEpTensor_t* tokens_per_expert_rank;     /**< [L, R] rows of each expert from each rank */
 } ucclEpCounters_t;
 
-/** Optional device tensors with counts of the rows that this rank sends. The first two are int32 or int64. */
+/** Optional device tensors with counts of the rows that this rank sends. All but is_token_in_rank are int32 or int64.
+ */
 typedef struct {
   unsigned size, magic;
   const ucclEpTensor_t* tokens_per_rank;   /**< [R] rows to send to each rank */
   const ucclEpTensor_t* tokens_per_expert; /**< [E] how often each expert is selected */
   const ucclEpTensor_t* is_token_in_rank;  /**< [T, R] uint8 */
+  /** [num_logical_experts] how often each id of topk_idx is selected: of logical experts, if the group has a map */
+  const ucclEpTensor_t* tokens_per_logical_expert;
 } ucclEpRoutingCounts_t;
 
 /** Tensors that a rank sends. T is from 0 to B in LL, to the handle's max_tokens in HT, and may differ between ranks.
@@ -583,6 +595,20 @@ ucclEpResult_t ucclEpGroupCreate(ucclEpGroup_t* group, ucclEpComm_t comm, const 
 /** [collective] Destroys the group and its handles. After a fatal error it is local. Always succeeds. NULL is allowed.
  */
 ucclEpResult_t ucclEpGroupDestroy(ucclEpGroup_t group);
+/** [stream] Sets the map from logical to physical experts of this rank, for experts with copies and experts that move.
+ *  After it, the ids in topk_idx are logical experts, 0 to num_logical_experts - 1. Each selection takes one of the
+ *  copies (replica_choice). All else is physical: num_experts, counters, received topk_idx, the order of sums.
+ *  - logical_to_physical  [num_logical_experts, C] int32: the copies of each logical expert, then any numbers, e.g. -1
+ *  - copies               [num_logical_experts] int32: how many copies there are, 1 to C
+ *
+ *  The tensors are read in stream order; a graph may capture the call. The map holds for each later ucclEpHandleUpdate,
+ *  ucclEpGetRoutingCounts and dispatch with topk_idx, in any stream that the caller orders behind the call. Routings
+ *  that exist keep their experts. If a physical expert is out of range or there twice, or copies[e] is not 1 to C, the
+ *  group keeps the map that it had, and the communicator gets a data record (ucclEpInvalidArgument). NULL for both
+ *  tensors takes the map away: ids are physical again, as they are before the first call. Ranks may have different
+ *  maps. */
+ucclEpResult_t ucclEpGroupSetExpertMap(ucclEpGroup_t group, const ucclEpTensor_t* logical_to_physical,
+                                       const ucclEpTensor_t* copies, ucclEpStream_t stream);
 /** [stream] Computes counts of a routing, without any communication. T may be any number, even above B. */
 ucclEpResult_t ucclEpGetRoutingCounts(ucclEpGroup_t group, const ucclEpTensor_t* topk_idx,
                                       const ucclEpRoutingCounts_t* out, ucclEpStream_t stream);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include "conformance/tile_words.hpp"
 
@@ -297,6 +298,11 @@ void Exchange::reroute(uint64_t seed) {
     (*tensor)->poison();
   }
   refresh(seed);
+}
+
+void Exchange::remap(std::vector<reference::ExpertMap> maps, uint64_t seed) {
+  scenario_.maps = std::move(maps);
+  reroute(seed);
 }
 
 ucclEpResult_t Exchange::try_update(ucclEpHandle_t handle, ucclEpStream_t stream) {

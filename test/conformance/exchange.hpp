@@ -48,6 +48,8 @@ class Exchange {
   void refresh(uint64_t data_seed);
   // Other routing and other data in the same tensors: the scenario has a fixed capacity. Everything is poisoned.
   void reroute(uint64_t seed);
+  // The same for other expert maps of the ranks; empty: none has one.
+  void remap(std::vector<reference::ExpertMap> maps, uint64_t seed);
 
   // Of a masked rank nothing is expected from now on; sends: but its rows of this dispatch.
   void leave_out(int rank, bool sends = false);
@@ -95,7 +97,7 @@ class Exchange {
 
   const int rank_;
   ucclEpComm_t const comm_;
-  const Scenario scenario_;
+  Scenario scenario_;
   uint64_t routing_seed_;
   Contents contents_;
   std::optional<Tensor> tokens_, scales_, weights_, topk_idx_;
@@ -111,6 +113,17 @@ class Exchange {
   std::vector<int64_t> given_;
   std::vector<int64_t> cumulative_before_, wait_before_, combine_wait_before_;
 };
+
+// The tensors of an expert map. extra: columns beyond those that the map needs.
+struct MapTensors {
+  MapTensors(ucclEpComm_t comm, const reference::ExpertMap& map, int64_t extra = 0);
+  void fill(const reference::ExpertMap& map);  // one of as many experts, and no more copies
+  ucclEpResult_t try_set(ucclEpGroup_t group, ucclEpStream_t stream) const;
+  void set(ucclEpGroup_t group, ucclEpStream_t stream) const;
+  Tensor physical, copies;
+};
+// The rank's map of the scenario, if it has maps; waits for the stream.
+void set_map(const Rank& rank, ucclEpComm_t comm, ucclEpGroup_t group, Stream& stream, const Scenario& scenario);
 
 // Communicator, group, handle, stream for one scenario.
 struct Session {

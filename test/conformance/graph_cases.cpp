@@ -430,6 +430,56 @@ struct InCapture {
   }
 };
 
+// The map is part of one graph, which reads its tensors at each replay, and the routing of the other.
+TEST_CASE("graph: an expert map, captured before its routing and set between replays",
+          "[driver][process][graph][nodes]") {
+  for (const Layout layout : {Layout::ht_flat, Layout::ll_expert_major}) {
+    Scenario scenario = scenario_of(layout);
+    const Scenario physical = scenario;
+    scenario.maps = some_maps(scenario, 5);
+    run_ranks(scenario.ranks, [&](Rank& rank) {
+      Session at(rank, physical);
+      ucclEpGroupConfig_t config = group_config({scenario});
+      const Group group = make_group(at.comm, config);
+      const Handle handle = make_handle(group, handle_config(scenario));
+      const auto capturing = Capturing::of(at.comm);
+      Milestones milestones(rank);
+      const auto enqueue = [&](Exchange& exchange) {
+        if (!exchange.scenario().carried) exchange.update(handle, at.stream);
+        exchange.dispatch(handle, at.stream);
+        exchange.combine(handle, at.stream);
+      };
+      MapTensors map(at.comm, reference::ExpertMap(5, std::vector<int64_t>(4)));  // room for any
+      Exchange none(rank, at.comm, physical), later(rank, at.comm, scenario);
+      const Graph alone(*capturing, at.stream, [&] { enqueue(none); });
+      const Graph with_map(*capturing, at.stream, [&] {
+        map.set(group, at.stream);
+        enqueue(later);
+      });
+      const auto replay = [&](const Graph& graph, Exchange& exchange) {
+        milestones.meet(1);
+        graph.launch(at.stream);
+        at.stream.synchronize();
+        exchange.check_all();
+      };
+      replay(alone, none);
+      std::vector<reference::ExpertMap> maps;
+      for (uint64_t seed = 2; seed < 5; ++seed) {
+        maps = some_maps(scenario, 5, seed);
+        map.fill(maps[static_cast<size_t>(rank.rank)]);
+        later.remap(maps, seed);
+        replay(with_map, later);
+      }
+      none.remap(maps, 5);
+      replay(alone, none);
+      ok(ucclEpGroupSetExpertMap(group, nullptr, nullptr, at.stream), "ucclEpGroupSetExpertMap");
+      none.remap({}, 6);
+      replay(alone, none);
+      no_async_error(at.comm);
+    });
+  }
+}
+
 TEST_CASE("graph: what a capture refuses, and what it does not", "[driver][process][graph]") {
   const Scenario scenario = scenario_of(Layout::ht_flat);
   run_ranks(scenario.ranks, [&](Rank& rank) {

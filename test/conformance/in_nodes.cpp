@@ -58,6 +58,7 @@ void run_in_nodes(const Nodes& nodes, const std::string& transport, const std::v
         try {
           const Group group = make_group(comm, config_of(scenario, how));
           const Handle handle = make_handle(group, handle_config(scenario));
+          set_map(rank, comm, group, stream, scenario);
           for (int round = 0; round < how.rounds; ++round) {
             const bool back = how.gradients && round == how.rounds - 1;
             (back ? there_and_back : round_trip)(rank, comm, handle, stream, scenario,

@@ -18,7 +18,8 @@ enum Purpose : uint64_t {
   combine_element,
   weight_row_element,
   bias_element,
-  row_key
+  row_key,
+  replica
 };
 
 uint64_t stir(uint64_t x) {
@@ -129,6 +130,8 @@ ucclEpGroupConfig_t group_config(const std::vector<Scenario>& scenarios) {
     config.max_recv_tokens_per_rank = scenario.max_recv;
     config.overflow = scenario.overflow;
     config.enable_mask = scenario.masked ? 1 : 0;
+    config.num_logical_experts = scenario.maps.empty() ? 0 : scenario.logical_experts();
+    config.replica_choice = scenario.nearest ? UCCLEP_REPLICA_NEAREST : UCCLEP_REPLICA_ROUND_ROBIN;
     const auto element = static_cast<int64_t>(reference::element_bytes(scenario.combine_dtype));
     config.max_token_bytes =
         std::max({config.max_token_bytes, scenario.row_bytes(), scenario.combined_hidden() * element});
@@ -160,6 +163,27 @@ Scenario backward_of(Scenario scenario) {
   return scenario;
 }
 
+std::vector<reference::ExpertMap> some_maps(const Scenario& scenario, int logical, uint64_t seed) {
+  std::vector<reference::ExpertMap> maps;
+  for (int rank = 0; rank < scenario.ranks; ++rank) {
+    const auto draw = [&](uint64_t what, int number) {
+      return mix(mix(Purpose::replica, seed), static_cast<uint64_t>(rank), what, static_cast<uint64_t>(number));
+    };
+    std::vector<int64_t> physical;
+    for (int expert = 0; expert < scenario.experts; ++expert) physical.push_back(expert);
+    std::sort(physical.begin(), physical.end(),
+              [&](int64_t a, int64_t b) { return draw(0, static_cast<int>(a)) < draw(0, static_cast<int>(b)); });
+    reference::ExpertMap map(static_cast<size_t>(logical));
+    for (int i = 0; i < scenario.experts; ++i) {
+      const uint64_t of = draw(1, i);
+      const auto expert = i < logical ? static_cast<size_t>(i) : of / 5 % static_cast<size_t>(logical);
+      if (i < logical || of % 5 != 0) map[expert].push_back(physical[static_cast<size_t>(i)]);
+    }
+    maps.push_back(map);
+  }
+  return maps;
+}
+
 Scenario pair_of_ranks(Layout layout) {
   return {.layout = layout, .ranks = 2, .experts = 4, .top_k = 2, .max_tokens = 4};
 }
@@ -167,11 +191,13 @@ Scenario pair_of_ranks(Layout layout) {
 Contents::Contents(const Scenario& scenario, uint64_t routing_seed, uint64_t data_seed)
     : scenario_(&scenario), data_seed_(data_seed), row_keys_(static_cast<size_t>(scenario.ranks)) {
   raw_ = {scenario.ranks, scenario.experts, {}};
+  Scenario drawn = scenario;
+  drawn.experts = scenario.logical_experts();
   for (int rank = 0; rank < scenario.ranks; ++rank) {
     reference::Routing routing{scenario.tokens_of(rank), scenario.top_k, {}, {}};
     reference::Routing second = routing;
     for (int64_t token = 0; token < routing.tokens; ++token) {
-      const auto row = scenario.rule(scenario, mix(Purpose::routing, routing_seed), rank, token);
+      const auto row = scenario.rule(drawn, mix(Purpose::routing, routing_seed), rank, token);
       routing.experts.insert(routing.experts.end(), row.begin(), row.end());
       for (int j = 0; j < scenario.top_k; ++j) {
         const auto entry = static_cast<uint64_t>(token * scenario.top_k + j);
@@ -187,7 +213,17 @@ Contents::Contents(const Scenario& scenario, uint64_t routing_seed, uint64_t dat
     const bool given = scenario.weights == Weights::with_combine || scenario.weights == Weights::with_both;
     combine_.push_back(given ? second : routing);
   }
-  world_ = reference::cleaned(raw_);
+  world_ = scenario.maps.empty() ? reference::cleaned(raw_) : mapped();
+}
+
+// Where ranks are in one domain each node is one.
+reference::World Contents::mapped() const {
+  if (!scenario_->nearest) return reference::mapped(raw_, scenario_->maps);
+  return reference::mapped(raw_, scenario_->maps, [nodes = scenario_->node_of_ranks()](int rank, int other) {
+    const auto node = [&](int of) { return nodes.empty() ? 0 : nodes[static_cast<size_t>(of)]; };
+    if (rank == other) return reference::Distance::own;
+    return node(rank) == node(other) ? reference::Distance::domain : reference::Distance::far;
+  });
 }
 
 void Contents::leave_out(int rank, bool sends) {

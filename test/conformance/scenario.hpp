@@ -79,12 +79,16 @@ struct Scenario {
   uint64_t seed = 1;
   std::vector<int> nodes = {};  // ranks of each, of which sums are made; empty: as the environment has them
   bool masked = false;          // the group has enable_mask
+  // The expert map of each rank (set_maps): the rule draws logical experts. Empty: none has one.
+  std::vector<reference::ExpertMap> maps = {};
+  bool nearest = false;  // tokens take the nearest copies
 
   bool ll() const { return reference::is_ll(layout); }
   bool by_expert() const { return reference::is_by_expert(layout); }
   int64_t max_rows() const { return ll() && ll_max_tokens > 0 ? ll_max_tokens : max_tokens; }  // B
   int64_t tokens_of(int rank) const { return tokens.empty() ? max_rows() : tokens[static_cast<size_t>(rank)]; }
   int local_experts() const { return experts / ranks; }
+  int logical_experts() const { return maps.empty() ? experts : static_cast<int>(maps.front().size()); }
   // LL EXPERT_MAJOR: rows of an expert in a tensor.
   int64_t slab_rows() const {
     const int64_t rows = ranks * max_rows(), unit = tile_rows > 0 ? tile_rows : 1;
@@ -105,6 +109,10 @@ ucclEpHandleConfig_t handle_config(const Scenario& scenario);
 // What its gradients do on the same handle.
 Scenario backward_of(Scenario scenario);
 Scenario pair_of_ranks(Layout layout);  // small
+
+// A map for each rank, all different: `logical` experts with a copy or several of the scenario's physical ones, some of
+// which no token ever gets.
+std::vector<reference::ExpertMap> some_maps(const Scenario& scenario, int logical, uint64_t seed = 1);
 
 // The contents that belong to a scenario. Routing and data have seeds of their own: one routing serves many dispatches.
 class Contents {
@@ -139,6 +147,7 @@ class Contents {
   std::vector<float> combined_weights(int rank) const;  // backward: tokens x k
 
  private:
+  reference::World mapped() const;
   reference::CombineProblem problem(int rank) const;
   uint64_t row_key(int destination, int64_t row) const;
   void element(ucclEpDataType_t dtype, bool any_bits, uint64_t hash, uint8_t* out) const;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/exchange.hpp"
 
+#include <algorithm>
+
 namespace ucclep::test {
 namespace {
 
@@ -9,7 +11,46 @@ ucclEpGroupConfig_t limited(ucclEpGroupConfig_t config, int timeout_ms) {
   return config;
 }
 
+int64_t most_copies(const reference::ExpertMap& map) {
+  size_t most = 1;
+  for (const std::vector<int64_t>& copies : map) most = std::max(most, copies.size());
+  return static_cast<int64_t>(most);
+}
+
 }  // namespace
+
+MapTensors::MapTensors(ucclEpComm_t comm, const reference::ExpertMap& map, int64_t extra)
+    : physical(comm, "logical_to_physical", ucclEpInt32, {static_cast<int64_t>(map.size()), most_copies(map) + extra}),
+      copies(comm, "copies", ucclEpInt32, {static_cast<int64_t>(map.size())}) {
+  fill(map);
+}
+
+void MapTensors::fill(const reference::ExpertMap& map) {
+  for (size_t expert = 0; expert < map.size(); ++expert) {
+    const auto count = static_cast<int64_t>(map[expert].size());
+    copies.set_integer(0, static_cast<int64_t>(expert), count);
+    for (int64_t c = 0; c < physical.columns(); ++c) {
+      physical.set_integer(static_cast<int64_t>(expert), c, c < count ? map[expert][static_cast<size_t>(c)] : -1);
+    }
+  }
+  physical.upload();
+  copies.upload();
+}
+
+ucclEpResult_t MapTensors::try_set(ucclEpGroup_t group, ucclEpStream_t stream) const {
+  return ucclEpGroupSetExpertMap(group, physical.get(), copies.get(), stream);
+}
+
+void MapTensors::set(ucclEpGroup_t group, ucclEpStream_t stream) const {
+  ok(try_set(group, stream), "ucclEpGroupSetExpertMap");
+}
+
+void set_map(const Rank& rank, ucclEpComm_t comm, ucclEpGroup_t group, Stream& stream, const Scenario& scenario) {
+  if (scenario.maps.empty()) return;
+  const MapTensors map(comm, scenario.maps[static_cast<size_t>(rank.rank)]);
+  map.set(group, stream);
+  stream.synchronize();
+}
 
 Session::Session(const Rank& rank, const Scenario& scenario, int timeout_ms)
     : Session(rank, comm_config(rank), scenario, timeout_ms) {}
@@ -18,7 +59,9 @@ Session::Session(const Rank& rank, const ucclEpCommConfig_t& config, const Scena
     : comm(rank, config),
       group(make_group(comm, limited(group_config({scenario}), timeout_ms))),
       handle(make_handle(group, handle_config(scenario))),
-      stream(comm) {}
+      stream(comm) {
+  set_map(rank, comm, group, stream, scenario);
+}
 
 void round_trip(const Rank& rank, ucclEpComm_t comm, ucclEpHandle_t handle, Stream& stream, const Scenario& scenario,
                 uint64_t routing_seed) {
@@ -72,6 +115,7 @@ void run_each(const std::vector<Scenario>& scenarios, const Trip& trip, int roun
       try {
         Group group = make_group(comm, group_config({scenarios[i]}));
         Handle handle = make_handle(group, handle_config(scenarios[i]));
+        set_map(rank, comm, group, stream, scenarios[i]);
         for (int round = 0; round < rounds; ++round) {
           trip(rank, comm, handle, stream, scenarios[i], scenarios[i].seed + static_cast<uint64_t>(round));
         }

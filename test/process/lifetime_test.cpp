@@ -70,6 +70,7 @@ std::vector<Call> calls_with(const Names& given) {
       {"WindowDeregister", [=] { return ucclEpWindowDeregister(c, static_cast<ucclEpWindow_t>(some)); }, true},
       {"GroupQuery", [=] { return ucclEpGroupQuery(c, nullptr, nullptr); }},
       {"GroupCreate", [=] { return ucclEpGroupCreate(nullptr, c, nullptr); }},
+      {"GroupSetExpertMap", [=] { return ucclEpGroupSetExpertMap(g, nullptr, nullptr, nullptr); }},
       {"GetRoutingCounts", [=] { return ucclEpGetRoutingCounts(g, nullptr, nullptr, nullptr); }},
       {"MaskQuery", [=] { return ucclEpMaskQuery(g, nullptr, nullptr); }},
       {"MaskUpdate", [=] { return ucclEpMaskUpdate(g, nullptr, nullptr); }},

@@ -88,6 +88,26 @@ World cleaned(World world) {
   return world;
 }
 
+World mapped(World world, const std::vector<ExpertMap>& maps,
+             const std::function<Distance(int rank, int other)>& distance) {
+  for (int rank = 0; rank < world.ranks; ++rank) {
+    const ExpertMap& map = maps[static_cast<size_t>(rank)];
+    Routing& routing = world.rank[static_cast<size_t>(rank)];
+    const std::vector<int64_t> logical = cleaned({1, static_cast<int>(map.size()), {routing}}).rank[0].experts;
+    for (size_t i = 0; i < logical.size(); ++i) {
+      routing.experts[i] = -1;
+      if (logical[i] < 0) continue;
+      const std::vector<int64_t>& copies = map[static_cast<size_t>(logical[i])];
+      const auto far = [&](int64_t copy) { return distance ? distance(rank, world.owner(copy)) : Distance::far; };
+      const auto nearest =
+          std::min_element(copies.begin(), copies.end(), [&](int64_t a, int64_t b) { return far(a) < far(b); });
+      const size_t turn = (static_cast<size_t>(rank) + i / static_cast<size_t>(routing.k)) % copies.size();
+      routing.experts[i] = far(*nearest) < Distance::far ? *nearest : copies[turn];
+    }
+  }
+  return world;
+}
+
 Placement placement(const World& world, const Shape& shape, int destination) {
   return is_by_expert(shape.layout) ? expert_major(world, shape, destination) : by_source(world, shape, destination);
 }

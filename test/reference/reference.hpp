@@ -35,6 +35,16 @@ struct World {
 // Ids out of range and later copies of an id in a row become -1.
 World cleaned(World world);
 
+// A rank's expert map: the copies of each logical expert.
+using ExpertMap = std::vector<std::vector<int64_t>>;
+// How near ranks are to each other.
+enum class Distance { own, domain, node, far };
+// Of a world whose ids are logical experts the one of physical experts. Token t of rank r takes copy (r + t) mod copies
+// by the rank's map, or with `distance` the first of the nearest copies, where one is not far. Ids that no map has and
+// later copies of an id in a row become -1.
+World mapped(World world, const std::vector<ExpertMap>& maps,
+             const std::function<Distance(int rank, int other)>& distance = {});
+
 // From here on every world is a cleaned one.
 enum class Layout { ll_expert_major, ll_rank_major, ht_flat, ht_expert_major };
 constexpr bool is_ll(Layout layout) {

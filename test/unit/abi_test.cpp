@@ -101,6 +101,9 @@ PIN(ucclEpGroupConfig_t, num_signals, 80, int);
 PIN(ucclEpGroupConfig_t, max_in_flight, 84, int);
 PIN(ucclEpGroupConfig_t, nranks, 88, int);  // and padding up to where the first released form ended
 PIN(ucclEpGroupConfig_t, window_bytes, 96, int64_t);
+PIN(ucclEpGroupConfig_t, experts_per_rank, 104, const int*);
+PIN(ucclEpGroupConfig_t, num_logical_experts, 112, int);
+PIN(ucclEpGroupConfig_t, replica_choice, 116, int);
 
 PIN_STRUCT(ucclEpGroupLimits_t, 88);
 PIN(ucclEpGroupLimits_t, device_bytes, 8, int64_t);
@@ -137,6 +140,7 @@ PIN_STRUCT(ucclEpRoutingCounts_t, 32);
 PIN(ucclEpRoutingCounts_t, tokens_per_rank, 8, Tensor);
 PIN(ucclEpRoutingCounts_t, tokens_per_expert, 16, Tensor);
 PIN(ucclEpRoutingCounts_t, is_token_in_rank, 24, Tensor);
+PIN(ucclEpRoutingCounts_t, tokens_per_logical_expert, 32, Tensor);
 
 PIN_STRUCT(ucclEpDispatchInputs_t, 40);
 PIN(ucclEpDispatchInputs_t, tokens, 8, Tensor);

@@ -63,6 +63,15 @@ TEST_CASE("user kernels: tokens differ between ranks, entries are -1, ids are in
       {.experts = 16, .top_k = 3, .max_tokens = 20, .tokens = {20, 7, 1, 0}, .idx = ucclEpInt32, .rule = uniform(40)});
 }
 
+TEST_CASE("user kernels: experts have copies", "[process][nodes][reduced]") {
+  Scenario scenario{.experts = 16, .top_k = 3, .max_tokens = 20, .tokens = {20, 7, 1, 0}, .rule = uniform(20)};
+  scenario.maps = some_maps(scenario, 10);
+  run_ll_initiated_layouts(scenario);
+  scenario.nearest = true;
+  scenario.idx = ucclEpInt32;
+  run_ll_initiated_layouts(scenario);
+}
+
 TEST_CASE("user kernels: strided rows", "[process][nodes]") {
   run_ll_initiated_layouts({.max_tokens = 5, .hidden = 48, .strided = true});
 }

@@ -15,7 +15,8 @@ from ucclep.library import lib
 HEADER = Path(__file__).parents[3] / "include/ucclep/ucclep.h"
 STRUCTS = {f"ucclEp{cls.__name__}_t": cls for cls in abi.Struct.__subclasses__()}
 ENUMS = {"UCCLEP_DEVICE_": enums.Device, "UCCLEP_MODE_": enums.Mode, "UCCLEP_LAYOUT_": enums.Layout,
-         "UCCLEP_EXPERT_IDS_": enums.ExpertIds, "UCCLEP_OVERFLOW_": enums.OverflowRows, "UCCLEP_QUANT_": enums.Quant}
+         "UCCLEP_EXPERT_IDS_": enums.ExpertIds, "UCCLEP_OVERFLOW_": enums.OverflowRows, "UCCLEP_QUANT_": enums.Quant,
+         "UCCLEP_REPLICA_": enums.ReplicaChoice}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def compiled(header, tmp_path_factory):
             member = field.rstrip("_")
             size = f"sizeof((({name}*)0)->{member})"
             lines.append(f'printf("{name}.{field} %zu %zu\\n", offsetof({name}, {member}), {size});')
-    for name in re.findall(r"\b(?:UCCLEP_(?:DEVICE|MODE|LAYOUT|EXPERT_IDS|OVERFLOW|QUANT)_\w+|ucclEp\w+)(?= = \d)", header):
+    for name in re.findall(r"\b(?:UCCLEP_(?:DEVICE|MODE|LAYOUT|EXPERT_IDS|OVERFLOW|QUANT|REPLICA)_\w+|ucclEp\w+)(?= = \d)", header):
         lines.append(f'printf("{name} %d\\n", (int){name});')
     folder = tmp_path_factory.mktemp("abi")
     source = folder / "abi.c"

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import ucclep
-from ucclep import Layout, Mode, OverflowRows, Quant
+from ucclep import Layout, Mode, OverflowRows, Quant, ReplicaChoice
+from ucclep.eplb import rebalance_experts
 
 R, L, K, B, H = 4, 2, 3, 16, 64
 E = R * L
@@ -187,6 +188,55 @@ def test_routing_counts(ranks):
         expected = np.stack([((world.ids[r] // L) == rank).any(axis=1) & True for rank in range(R)], axis=1)
         assert (inside == expected).all() and (per_rank == inside.sum(axis=0)).all()
         assert per_expert.tolist() == [(world.ids[r] == e).sum() for e in range(E)]
+    ranks(R, rank_main)
+
+
+@pytest.mark.parametrize("choice", ReplicaChoice)
+def test_an_expert_map_of_eplb(ranks, choice):
+    world, logical_experts = World(5), 6
+    loads = [[90, 10, 40, 61, 4, 30]]
+    for ids in world.ids:
+        ids[ids >= logical_experts] = -1
+    _, logical, copies = rebalance_experts(loads, E, 1, 1, R)
+
+    def taken(rank, token, expert):
+        places = logical[0][expert][:copies[0][expert]]
+        own = [place for place in places if place // L == rank]
+        if choice == ReplicaChoice.NEAREST:  # all ranks are in one domain
+            return own[0] if own else places[0]
+        return places[(rank + token) % len(places)]
+
+    def rank_main(comm):
+        r = comm.rank
+        group = group_of(comm, num_logical_experts=logical_experts, replica_choice=choice)
+        table, counts = np.array(logical[0], np.int32), np.array(copies[0], np.int32)
+        group.set_expert_map(table, counts)
+        physical = [[taken(r, t, e) for e in row if e >= 0] for t, row in enumerate(world.ids[r])]
+        per_expert, per_logical = np.zeros(E, np.int64), np.zeros(logical_experts, np.int32)
+        group.routing_counts(world.ids[r], tokens_per_expert=per_expert, tokens_per_logical_expert=per_logical)
+        comm.synchronize()
+        chosen = [e for row in physical for e in row]
+        assert per_expert.tolist() == [chosen.count(e) for e in range(E)]
+        assert per_logical.tolist() == [(world.ids[r] == e).sum() for e in range(logical_experts)]
+
+        # Whichever copy has it, a token comes back once from each of its experts.
+        handle = group.handle(Layout.FLAT)
+        total = np.zeros(1, np.int32)
+        handle.update(world.ids[r], counters={"recv_total": total})
+        comm.synchronize()
+        rows, back = np.zeros((total[0], H), np.float32), np.zeros((world.tokens[r], H), np.float32)
+        handle.dispatch(world.x[r], rows)
+        handle.combine(rows, back)
+        comm.synchronize()
+        ranks_of = [len({e // L for e in row}) for row in physical]
+        np.testing.assert_allclose(back, world.x[r] * np.array(ranks_of)[:, None], rtol=1e-6)
+
+        group.set_expert_map(None, None)
+        group.routing_counts(world.ids[r], tokens_per_expert=per_expert)
+        comm.synchronize()
+        assert per_expert.tolist() == [(world.ids[r] == e).sum() for e in range(E)]
+        with pytest.raises(ucclep.InvalidArgument, match="copies is NULL"):
+            group.set_expert_map(table, None)
     ranks(R, rank_main)
 
 

@@ -12,7 +12,7 @@
 Each name means what its namesake in include/ucclep/ucclep.h means. A call that fails raises an `Error`.
 """
 from .communicator import Communicator
-from .enums import DataType, Device, ExpertIds, Layout, Mode, OverflowRows, Quant
+from .enums import DataType, Device, ExpertIds, Layout, Mode, OverflowRows, Quant, ReplicaChoice
 from .errors import (Aborted, Error, InternalError, InvalidArgument, InvalidUsage, NotSupported, OutOfMemory, Overflow,
                      RemoteError, SystemCallError, Timeout, UnhandledDeviceError)
 from .graph import Graph
@@ -29,6 +29,6 @@ __version__ = version()
 __all__ = [
     "Aborted", "Communicator", "DataType", "Device", "Error", "Event", "ExpertIds", "Graph", "Group", "Handle",
     "InternalError", "InvalidArgument", "InvalidUsage", "Layout", "Memory", "Mode", "NotSupported", "OutOfMemory",
-    "Overflow", "OverflowRows", "Quant", "RemoteError", "Stream", "SystemCallError", "TensorView", "Timeout",
-    "UnhandledDeviceError", "Window", "build_info", "limits", "tensor", "unique_id", "version",
+    "Overflow", "OverflowRows", "Quant", "RemoteError", "ReplicaChoice", "Stream", "SystemCallError", "TensorView",
+    "Timeout", "UnhandledDeviceError", "Window", "build_info", "limits", "tensor", "unique_id", "version",
 ]

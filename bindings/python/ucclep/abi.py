@@ -82,7 +82,8 @@ class GroupConfig(Struct):
                 ("ll_max_tokens_per_rank", c_int), ("max_token_bytes", c_int64), ("max_recv_tokens_per_rank", c_int64),
                 ("num_sms", c_int), ("timeout_ms", c_int), ("enable_mask", c_int), ("overflow", c_int),
                 ("alloc_fn", Alloc), ("free_fn", Free), ("alloc_ctx", c_void_p), ("num_signals", c_int),
-                ("max_in_flight", c_int), ("nranks", c_int), ("window_bytes", c_int64)]
+                ("max_in_flight", c_int), ("nranks", c_int), ("window_bytes", c_int64),
+                *_pointers("experts_per_rank"), ("num_logical_experts", c_int), ("replica_choice", c_int)]
 
 
 class GroupLimits(Struct):
@@ -106,7 +107,7 @@ class Counters(Struct):
 
 class RoutingCounts(Struct):
     MAGIC = 0x5545000B
-    _fields_ = _pointers("tokens_per_rank", "tokens_per_expert", "is_token_in_rank")
+    _fields_ = _pointers("tokens_per_rank", "tokens_per_expert", "is_token_in_rank", "tokens_per_logical_expert")
 
 
 class DispatchInputs(Struct):
@@ -190,6 +191,7 @@ FUNCTIONS = {
     "ucclEpGroupQuery": [_pointer, POINTER(GroupConfig), POINTER(GroupLimits)],
     "ucclEpGroupCreate": [_out, _pointer, POINTER(GroupConfig)],
     "ucclEpGroupDestroy": [_pointer],
+    "ucclEpGroupSetExpertMap": [_pointer, TensorPointer, TensorPointer, _stream],
     "ucclEpGetRoutingCounts": [_pointer, TensorPointer, POINTER(RoutingCounts), _stream],
     "ucclEpMaskQuery": [_pointer, _pointer, _stream],
     "ucclEpMaskUpdate": [_pointer, POINTER(c_int), _stream],

@@ -17,7 +17,7 @@ from .lifetime import LibraryObject
 if TYPE_CHECKING:  # for annotations only: at run time nothing is imported back
     from .communicator import Communicator
 
-ABI = 37  # UCCLEP_DEVICE_ABI
+ABI = 38  # UCCLEP_DEVICE_ABI
 
 
 class DeviceObject(ctypes.Structure):

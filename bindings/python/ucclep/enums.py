@@ -36,6 +36,13 @@ class ExpertIds(IntEnum):
     GLOBAL = 1
 
 
+class ReplicaChoice(IntEnum):
+    """Which copy of a logical expert a token takes: by turns, or the nearest where one is near (Group.set_expert_map)."""
+
+    ROUND_ROBIN = 0
+    NEAREST = 1
+
+
 class OverflowRows(IntEnum):
     """Rows beyond the receiver's room: dropped with the record `Overflow`, or silently."""
 

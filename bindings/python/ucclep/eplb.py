@@ -7,7 +7,10 @@ few nodes.
 
     physical, logical, copies = rebalance_experts(loads, num_replicas=288, num_groups=8, num_nodes=4, num_gpus=32)
 
-A physical expert is a place for one expert's weights: num_replicas / num_gpus of them, in order, lie on each device.
+A physical expert is a place for one expert's weights: num_replicas / num_gpus of them, in order, lie on each device. A
+group with num_experts=288 and num_logical_experts=256 routes by such a plan, after the weights lie where it wants them:
+
+    group.set_expert_map(logical[layer].to(device, torch.int32), copies[layer].to(device, torch.int32))
 """
 from __future__ import annotations
 

@@ -90,18 +90,34 @@ class Group(OnDevice):
         return size.value
 
     def routing_counts(self, topk_idx: Any, *, tokens_per_rank: Any = None, tokens_per_expert: Any = None,
-                       is_token_in_rank: Any = None, stream: Any = None) -> None:
+                       is_token_in_rank: Any = None, tokens_per_logical_expert: Any = None,
+                       stream: Any = None) -> None:
         """Counts of a routing into the tensors that are given, without communication."""
         comm = self.comm
         counts = abi.RoutingCounts()
         held = []
         for name, array in (("tokens_per_rank", tokens_per_rank), ("tokens_per_expert", tokens_per_expert),
-                            ("is_token_in_rank", is_token_in_rank)):
+                            ("is_token_in_rank", is_token_in_rank),
+                            ("tokens_per_logical_expert", tokens_per_logical_expert)):
             if array is not None:
                 held.append(comm.view(array, name, output=True))
                 setattr(counts, name, ctypes.addressof(held[-1].struct))
         ids = comm.view(topk_idx, "topk_idx")
         check(lib.ucclEpGetRoutingCounts(self.pointer, ids.struct, ctypes.byref(counts), stream_pointer(stream)))
+
+    def set_expert_map(self, logical_to_physical: Any, copies: Any, stream: Any = None) -> None:
+        """From now on ids in topk_idx are logical experts, of which each has copies. None and None: they are physical.
+
+        logical_to_physical is int32 [num_logical_experts, C], copies int32 [num_logical_experts], in this rank's memory;
+        both are read in the order of the stream, so they may change once the stream is past the call. Of eplb's results:
+
+            physical, logical, copies = rebalance_experts(loads, num_replicas, num_groups, num_nodes, num_gpus)
+            group.set_expert_map(logical[layer].to(device, torch.int32), copies[layer].to(device, torch.int32))
+        """
+        views = [None if array is None else self.comm.view(array, name)
+                 for name, array in (("logical_to_physical", logical_to_physical), ("copies", copies))]
+        pointers = [None if view is None else ctypes.byref(view.struct) for view in views]
+        check(lib.ucclEpGroupSetExpertMap(self.pointer, *pointers, stream_pointer(stream)))
 
     def mask_query(self, mask: Any, stream: Any = None) -> None:
         """Writes R ints to an int32 tensor: 1 = active, 0 = masked."""

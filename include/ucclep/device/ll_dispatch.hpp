@@ -241,7 +241,7 @@ UCCLEP_FN void send_token(const OpenDispatch& open, const Op& op, uint32_t token
                           const Index* experts, const float* weights, bool sends) {
   const GroupShape& shape = op.group.shape;
   const WindowLayout& window = op.group.layout;
-  const Topk<Coop, Index> topk{experts, shape, sends};
+  const Topk<Coop, Index> topk{experts, op.group, token, sends};
   const uint32_t all_ranks = sends ? topk.ranks() : 0;
   const RemoteRow remote = RemoteRow::of(open, token, topk, all_ranks);
   const uint32_t ranks = all_ranks & ~remote.ranks;
@@ -344,7 +344,7 @@ UCCLEP_FN SentDispatch sent_dispatch(const OpenDispatch& open, uint32_t tokens) 
   weights.data = handle.memory + handle.offsets.weights;
   ids.element = weights.element = ids.element_bytes = weights.element_bytes = 4;
   ids.inner = weights.inner = 4 * int64_t{top_k};
-  return {open.handle.group, handle, {ids, tokens, Divisor(top_k), 0}, open.settings, weights, {open.wire}};
+  return {open.handle.group, handle, {ids, tokens, Divisor(top_k), 0, true}, open.settings, weights, {open.wire}};
 }
 
 // Where the header for a peer is put together.

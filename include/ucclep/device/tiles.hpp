@@ -158,7 +158,7 @@ UCCLEP_FN void send(Coop, const OpenTiles& open, uint32_t token, const void* row
   const ll::OpenDispatch& dispatch = open.back.dispatch;
   if (!dispatch.ok) return;
   const bool sends = token < dispatch.handle.view.tokens;
-  const ll::Topk<Coop, Index> topk{experts, dispatch.handle.group.shape, sends};
+  const ll::Topk<Coop, Index> topk{experts, dispatch.handle.group, token, sends};
   const uint32_t ranks = sends ? topk.ranks() : 0;
   if (sends) note_sent<Coop>(open.memory(), token, topk, ranks);
   ll::send_token<Coop, true>(dispatch, open.dispatch_op(), token, row, scales, experts, weights, sends);

@@ -8,6 +8,7 @@
 #include "ucclep/device/ll/combine_tiles.hpp"
 #include "ucclep/device/ll/network.hpp"
 #include "ucclep/device/ll/tiles.hpp"
+#include "ucclep/device/protocol/expert_map.hpp"
 #include "ucclep/device/protocol/routing_counts.hpp"
 #include "ucclep/device/recovery/ht.hpp"
 #include "ucclep/device/recovery/ll.hpp"

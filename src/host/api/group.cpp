@@ -39,7 +39,9 @@ void agree_on(Agreement& agreement, const ucclEpGroupConfig_t& config) {
       .field("overflow", config.overflow)
       .field("num_signals", config.num_signals)
       .field("max_in_flight", config.max_in_flight)
-      .field("window_bytes", config.window_bytes);
+      .field("window_bytes", config.window_bytes)
+      .field("num_logical_experts", config.num_logical_experts)
+      .field("replica_choice", config.replica_choice);
 }
 
 // As WindowLayout and kernels want it, of a communicator whose ranks may be in several domains.

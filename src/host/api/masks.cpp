@@ -34,10 +34,6 @@ void launch(ucclEpGroup& group, const Kernel& kernel, MaskArgs& args, ucclEpStre
   launch(group, kernel, shape, args, stream);
 }
 
-void set_bit(MaskArgs& args, uint32_t rank) {
-  args.active[rank / 64] |= uint64_t{1} << rank % 64;
-}
-
 void query(ucclEpGroup& group, int* out, ucclEpStream_t stream) {
   require(out, "device_mask");
   checked_stream(*group.comm, stream);
@@ -59,7 +55,7 @@ void update(ucclEpGroup& group, const int* mask, ucclEpStream_t stream) {
       fail(ucclEpInvalidUsage, "host_mask[{}] is 1, but rank {} is masked: call ucclEpMaskClear to unmask it", rank,
            rank);
     }
-    if (mask[rank] == 1) set_bit(args, rank);
+    if (mask[rank] == 1) args.active.add(rank);
   }
   const auto own = static_cast<size_t>(group.comm->rank());
   if (mask[own] == 0) fail(ucclEpInvalidArgument, "host_mask[{}] is 0: rank {} cannot mask itself", own, own);
@@ -83,22 +79,18 @@ MaskArgs agree_on_numbers(ucclEpGroup& group, const Deadline& deadline) {
   Numbers mine{};
   for (uint32_t kind = 0; kind < num_kinds; ++kind) mine.seq[kind] = EndedWord::seq(group.mask_words->ended[kind]);
   for (const auto& [rank, theirs] : group.comm->bootstrap->allgather_living(mine, deadline)) {
-    set_bit(args, static_cast<uint32_t>(rank));
+    args.active.add(static_cast<uint32_t>(rank));
     for (uint32_t kind = 0; kind < num_kinds; ++kind) args.next[kind] = std::max(args.next[kind], theirs.seq[kind]);
   }
   for (uint64_t& next : args.next) next += group.shape().in_flight + 1;
   return args;
 }
 
-bool has_bit(const MaskArgs& args, uint32_t rank) {
-  return (args.active[rank / 64] >> rank % 64 & 1) != 0;
-}
-
 // What is still under way between the ranks never arrives, and kernels find fresh rings and words.
 void renew_network(ucclEpGroup& group, const MaskArgs& args, ucclEpStream_t stream, const Deadline& deadline) {
   ucclEpComm& comm = *group.comm;
   Renewal renewal;
-  for (uint32_t rank = 0; rank < group.shape().ranks; ++rank) renewal.living.push_back(has_bit(args, rank));
+  for (uint32_t rank = 0; rank < group.shape().ranks; ++rank) renewal.living.push_back(args.active.has(rank));
   for (uint32_t kind = 0; kind < num_kinds; ++kind) renewal.first[kind] = args.next[kind] - 1;
   try {
     group.network->renew(renewal, deadline);

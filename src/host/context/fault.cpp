@@ -24,7 +24,8 @@ OperationName operation_name(Operation operation) {
                                      {"dispatch", "ucclEpDispatch"},
                                      {"combine", "ucclEpCombine"},
                                      {"routing counts", "ucclEpGetRoutingCounts"},
-                                     {"channel", "the channel"}};
+                                     {"channel", "the channel"},
+                                     {"expert map", "ucclEpGroupSetExpertMap"}};
   const auto i = static_cast<size_t>(operation);
   return i < std::size(names) ? names[i] : OperationName{"unknown", "unknown"};
 }
@@ -33,7 +34,7 @@ const char* phase_name(Phase phase) {
   constexpr const char* names[] = {"none",     "routing", "slot",     "header",  "settings", "rows",     "weights",
                                    "staging",  "grid",    "capacity", "shape",   "tokens",   "ring",     "handle_mem",
                                    "argument", "window",  "signal",   "barrier", "mask",     "unrouted", "placed",
-                                   "pending",  "counts",  "offer",    "tiles"};
+                                   "pending",  "counts",  "offer",    "tiles",   "copies"};
   const auto i = static_cast<size_t>(phase);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -63,7 +64,10 @@ const char* field_name(Field field) {
                                    "peer",
                                    "signal",
                                    "forms of the operation (0: all in a domain, 1: lines, 2: between domains)",
-                                   "tiles that a kernel sends (tiles::begin)"};
+                                   "tiles that a kernel sends (tiles::begin)",
+                                   "copies",
+                                   "the physical expert",
+                                   "the physical expert"};
   const auto i = static_cast<size_t>(field);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -125,6 +129,16 @@ std::string tokens_message(const ErrorRecord& r, int rank) {
       r.epoch, rank, r.expected, r.got);
 }
 
+// A map that was not taken.
+std::string map_message(const ErrorRecord& r, int rank) {
+  const char* expected = r.field == Field::copies            ? "1 to the columns of logical_to_physical"
+                         : r.field == Field::physical_expert ? "0 to num_experts - 1"
+                                                             : "one that the map has only once";
+  return fmt::format(
+      "ucclEpGroupSetExpertMap: the map of rank {} gives logical expert {} {} {}, expected {}; it was not taken", rank,
+      r.expected, static_cast<int64_t>(r.got), field_name(r.field), expected);
+}
+
 // Results of consumers did not come.
 std::string tiles_message(const ErrorRecord& r, int rank) {
   const char* operation = operation_name(r.operation).function;
@@ -146,6 +160,7 @@ std::string message(const ErrorRecord& r, int rank) {
   }
   if (r.operation == Operation::channel) return channel_message(r, rank);
   if (r.phase == Phase::tiles) return tiles_message(r, rank);
+  if (r.operation == Operation::expert_map) return map_message(r, rank);
   if (r.code == ucclEpTimeout) {
     return fmt::format("{} {}: rank {} waited {} ms for rank {} {}", operation, r.epoch, rank, r.waited_ns / 1000000,
                        r.peer, awaited(r.phase));

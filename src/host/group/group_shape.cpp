@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <ranges>
+#include <span>
 
 #include "base/error.hpp"
 #include "host/group/plan.hpp"
@@ -47,6 +48,30 @@ void check_window(const ucclEpGroupConfig_t& config, int nranks) {
   }
 }
 
+// Ranks with different counts of experts are for later.
+void check_experts_per_rank(const ucclEpGroupConfig_t& config, int nranks) {
+  if (config.experts_per_rank == nullptr) return;
+  const std::span counts(config.experts_per_rank, static_cast<size_t>(nranks));
+  int64_t sum = 0;
+  for (size_t rank = 0; rank < counts.size(); ++rank) {
+    if (counts[rank] < 0) {
+      fail(ucclEpInvalidArgument, "config.experts_per_rank[{}] is {}, expected 0 or more", rank, counts[rank]);
+    }
+    sum += counts[rank];
+  }
+  if (sum != config.num_experts) {
+    fail(ucclEpInvalidArgument, "config.num_experts is {}, expected {}, the sum of config.experts_per_rank",
+         config.num_experts, sum);
+  }
+  for (size_t rank = 0; rank < counts.size(); ++rank) {
+    if (counts[rank] == counts[0]) continue;
+    fail(ucclEpNotSupported,
+         "config.experts_per_rank[{}] is {} and [0] is {}: this version needs as many experts on each rank, so give "
+         "equal counts or NULL",
+         rank, counts[rank], counts[0]);
+  }
+}
+
 }  // namespace
 
 ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks, const DeviceTraits& traits,
@@ -55,6 +80,8 @@ ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks,
   check_range("top_k", config.top_k, 1, max_top_k);
   check_range("num_sms", config.num_sms, 0, INT32_MAX);
   check_range("num_experts", config.num_experts, 1, max_experts_of(traits, static_cast<uint32_t>(nranks), nodes));
+  check_experts_per_rank(config, nranks);
+  config.experts_per_rank = nullptr;  // the caller's
   if (config.num_experts % nranks != 0) {
     fail(ucclEpInvalidArgument, "config.num_experts is {}, expected a multiple of the {} ranks", config.num_experts,
          nranks);
@@ -68,6 +95,9 @@ ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks,
   check_range("window_bytes", config.window_bytes, 0, INT64_MAX);
   check_range("overflow", config.overflow, UCCLEP_OVERFLOW_ERROR, UCCLEP_OVERFLOW_DROP);
   check_range("num_signals", config.num_signals, 0, max_signals);
+  // Each has a physical expert at least.
+  check_range("num_logical_experts", config.num_logical_experts, 0, config.num_experts);
+  check_range("replica_choice", config.replica_choice, UCCLEP_REPLICA_ROUND_ROBIN, UCCLEP_REPLICA_NEAREST);
   if (config.max_in_flight != 0) check_range("max_in_flight", config.max_in_flight, default_in_flight, max_in_flight);
   if ((config.alloc_fn == nullptr) != (config.free_fn == nullptr)) {
     fail(ucclEpInvalidArgument, "config.{} is NULL, but the other allocator function is not: set both or none",
@@ -75,6 +105,7 @@ ucclEpGroupConfig_t checked_config(const ucclEpGroupConfig_t& given, int nranks,
   }
   check_window(config, nranks);
   config.max_in_flight = config.max_in_flight == 0 ? default_in_flight : std::bit_ceil(unsigned(config.max_in_flight));
+  if (config.num_logical_experts == 0) config.num_logical_experts = config.num_experts;
   if (config.ll_max_tokens_per_rank == 0) config.ll_max_tokens_per_rank = config.max_tokens_per_rank;
   return config;
 }
@@ -167,7 +198,7 @@ void check_window_bytes(const ucclEpGroupConfig_t& config, const GroupShape& sha
 WorkspaceLayout WorkspaceLayout::of(const GroupShape& shape) {
   constexpr uint64_t unit = 128;
   WorkspaceLayout at{};
-  at.windows = round_up(GroupState::bytes(), unit);
+  at.windows = round_up(GroupState::bytes(shape), unit);
   at.channel = round_up(at.windows + sizeof(char*) * shape.ranks * (1 + shape.networked), unit);
   at.masks = round_up(at.channel + ChannelState::bytes(shape), unit);
   at.network = at.masks + (shape.masked != 0 ? GroupMasks::bytes(shape.ranks) : 0);

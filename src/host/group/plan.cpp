@@ -79,6 +79,11 @@ LaunchShape plan_counting(const DeviceTraits& traits, int num_sms) {
   return {blocks(traits, num_sms), threads(traits), block_scan_bytes};
 }
 
+// A counter for each expert behind what a scan needs: an Update has room for two.
+LaunchShape plan_expert_map(const DeviceTraits& traits, const GroupShape& shape) {
+  return {1, threads(traits), block_scan_bytes + sizeof(uint32_t) * shape.experts};
+}
+
 namespace {
 
 // What a block needs at least: the tables of either mode, and one warp's stage.

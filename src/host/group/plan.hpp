@@ -22,6 +22,7 @@ bool has_blocks_of_two_warps(const DeviceTraits& traits, uint32_t ranks);
 
 // Kernels that count, and nothing else.
 LaunchShape plan_counting(const DeviceTraits& traits, int num_sms);
+LaunchShape plan_expert_map(const DeviceTraits& traits, const GroupShape& shape);
 
 // Ranks of a group whose tables fit into a block's shared memory.
 uint32_t max_ranks_of(const DeviceTraits& traits);

@@ -174,6 +174,9 @@ ucclEpResult_t ucclEpGetRoutingCounts(ucclEpGroup_t group, const ucclEpTensor_t*
     args.group = g.device;
     args.routing = routing_input(idx);
     args.tokens_per_rank = counts(wanted.tokens_per_rank, "out.tokens_per_rank", shape.ranks, "ranks");
+    args.logical_experts = static_cast<uint32_t>(g.config.num_logical_experts);
+    args.tokens_per_logical_expert = counts(wanted.tokens_per_logical_expert, "out.tokens_per_logical_expert",
+                                            g.config.num_logical_experts, "the group's num_logical_experts");
     args.tokens_per_expert = counts(wanted.tokens_per_expert, "out.tokens_per_expert", shape.experts, "experts");
     args.is_token_in_rank = view_of(in_rank);
     launch(g, kernels::routing_counts, plan_counting(g.comm->traits, 1), args, stream);

@@ -179,8 +179,9 @@ UCCLEP_FN void place_selections(const HtUpdateArgs& args, const HtSets& sets, ui
   const bool used = side < wave_size / shape.top_k && token < end;
   int64_t id = -1;
   if (used && k < input.top_k) id = load_index(input.topk_idx, token, k);
-  bool valid = id >= 0 && id < shape.experts;
-  const auto expert = static_cast<uint32_t>(id);
+  int64_t out_of_range = no_bad_id;  // count_tokens has reported it
+  const uint32_t expert = ExpertIds::of(args.group, input).expert(token, id, &out_of_range);
+  bool valid = expert != no_expert;
   const uint32_t nobody = 0xffff0000u | lane_id(), token_bits = side << 16;
   if (first_lane(match_any(valid ? token_bits | expert : nobody)) != lane_id()) {
     *bad = id;

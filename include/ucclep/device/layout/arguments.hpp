@@ -180,17 +180,37 @@ struct HtCombineArgs : CombineArgs {
 struct RoutingCountsArgs {
   ucclEpDeviceGroup group;
   RoutingInput routing;
-  View tokens_per_rank;    // [R], or not given
-  View tokens_per_expert;  // [E]
-  View is_token_in_rank;   // [T, R] bytes
+  View tokens_per_rank;            // [R], or not given
+  View tokens_per_expert;          // [E]
+  View is_token_in_rank;           // [T, R] bytes
+  View tokens_per_logical_expert;  // [E_logical]
+  uint32_t logical_experts;        // of the group's config
+};
+
+// A bit for each rank.
+struct RankSet {
+  uint64_t words[ceil_div(max_ranks, 64)];
+
+  UCCLEP_HD constexpr bool has(uint32_t rank) const { return (words[rank / 64] >> rank % 64 & 1) != 0; }
+  UCCLEP_HD constexpr void add(uint32_t rank) { words[rank / 64] |= uint64_t{1} << rank % 64; }
+};
+
+struct ExpertMapArgs {
+  ucclEpDeviceGroup group;
+  View physical;         // int32 [E_logical, C], of each logical expert its copies first. Not given: the map goes
+  View copies;           // int32 [E_logical]
+  uint32_t logical;      // E_logical
+  uint32_t most;         // C
+  bool nearest;          // replica_choice
+  RankSet domain, node;  // ranks of this one's, itself among them
 };
 
 // Gets the words of a masked group: MaskUpdate, MaskQuery and MaskClear.
 struct MaskArgs {
   ucclEpDeviceGroup group;
-  int* out;                                  // MaskQuery
-  uint64_t next[num_kinds];                  // MaskClear
-  uint64_t active[ceil_div(max_ranks, 64)];  // a bit for each rank
+  int* out;                  // MaskQuery
+  uint64_t next[num_kinds];  // MaskClear
+  RankSet active;
 };
 
 }  // namespace ucclep

@@ -38,9 +38,14 @@ struct alignas(128) TurnWord {
   uint32_t taken[num_turns];
 };
 
+// Where a logical expert's copies are in the list of an expert map: count of them, from `first` on.
+struct ExpertCopies {
+  uint32_t first, count;
+};
+
 // The group's words in device memory. Every block reads the kind's word at entry. Behind them: u64 [blocks that may
 // route tokens], the HT Update whose counts a block has left (ht/routing.hpp). They are the group's, because memory of
-// a handle may come from a handle of another group, whose Updates have the same numbers.
+// a handle may come from a handle of another group, whose Updates have the same numbers. Then the expert map.
 struct GroupState {
   uint64_t ended[num_kinds];  // EndedWord of each kind
   // Of each kind, blocks that have ended the operation under way, and of these, from bit 32 on, those that gave up.
@@ -48,6 +53,7 @@ struct GroupState {
   GridBarrier barrier;
   uint32_t pending[num_kinds];  // a bit for each slot whose operation has been sent, and not received yet
                                 // (protocol/phases.hpp)
+  uint32_t logical_experts;     // of the expert map; 0: there is none
   // An operation in rounds takes a number for each (Op::seq). Records and traces count operations: `skipped` is by how
   // many numbers the operations that have ended took more than one; `sent_as` has those of pending operations, by slot.
   uint64_t skipped[num_kinds];
@@ -55,8 +61,16 @@ struct GroupState {
   // Each kind has its own: the receive phase of a dispatch of tiles may run beside operations of other kinds.
   TurnWord turns[num_kinds][HandleLayout::max_warps];
 
-  static UCCLEP_HD constexpr uint64_t bytes() { return sizeof(GroupState) + 8 * max_routing_blocks; }
+  static UCCLEP_HD constexpr uint64_t bytes(const GroupShape& shape) {
+    return sizeof(GroupState) + 8 * max_routing_blocks + (sizeof(ExpertCopies) + 4) * uint64_t{shape.experts};
+  }
   UCCLEP_HD uint64_t* counted() { return reinterpret_cast<uint64_t*>(this + 1); }
+  // [E], of which the logical experts are the first. No physical expert is there twice: there are at most as many.
+  UCCLEP_HD ExpertCopies* expert_copies() { return reinterpret_cast<ExpertCopies*>(counted() + max_routing_blocks); }
+  // [E] physical experts: the list.
+  UCCLEP_HD uint32_t* physical_experts(const GroupShape& shape) {
+    return reinterpret_cast<uint32_t*>(expert_copies() + shape.experts);
+  }
 };
 
 // Of an operation, what a kernel does (protocol/phases.hpp).
@@ -190,7 +204,7 @@ struct HandleView {
 struct NetworkView;  // layout/network_view.hpp
 struct GroupMasks;   // layout/masks.hpp
 
-inline constexpr unsigned device_abi = 37;  // changes with any of the structs below
+inline constexpr unsigned device_abi = 38;  // changes with any of the structs below
 
 }  // namespace ucclep
 

@@ -6,7 +6,15 @@
 
 namespace ucclep {
 
-enum class Operation : uint32_t { none = 0, update = 1, dispatch = 2, combine = 3, routing_counts = 4, channel = 5 };
+enum class Operation : uint32_t {
+  none = 0,
+  update = 1,
+  dispatch = 2,
+  combine = 3,
+  routing_counts = 4,
+  channel = 5,
+  expert_map = 6
+};
 
 // What was being waited for, or checked.
 enum class Phase : uint32_t {
@@ -42,7 +50,9 @@ enum class Phase : uint32_t {
   // of tensors that a rank exposes
   offer,
   // of consumers
-  tiles
+  tiles,
+  // of an expert map
+  copies
 };
 
 // Fields of Settings, to name the one that differs between ranks or does not fit.
@@ -72,7 +82,11 @@ enum class Field : uint32_t {
   peer,
   signal,
   forms,
-  by_rows  // of Settings
+  by_rows,  // of Settings
+  // of an expert map
+  copies,
+  physical_expert,
+  repeated_expert
 };
 
 struct ErrorRecord {

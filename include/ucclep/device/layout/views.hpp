@@ -42,7 +42,7 @@ struct RoutingInput {
   uint32_t tokens;
   Divisor top_k;
   uint32_t set_tokens;  // HT: tokens whose sets a block holds at a time
-  bool kept = false;    // LL: what the handle's memory has kept of an Update
+  bool kept = false;    // LL: what the handle's memory has kept: of an Update, or of what a user's kernel has sent
 };
 
 struct WireShape {

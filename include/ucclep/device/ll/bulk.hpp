@@ -92,7 +92,7 @@ UCCLEP_FN void send_tokens(const Op& op, const LlDispatchArgs& args, const Job& 
     if (token < tokens) {
       unpublished.publish_all(op, here);
       Row::fetch(stage, here.source, token);  // it arrives while the warp counts
-      selection = begin_selection(here.group.shape, here.routing, token, bad);
+      selection = begin_selection(here, token, bad);
       unpublished.choose(here, selection);
     }
     for (WarpUniform first = 0; first < next && first < tokens; first += sets.capacity) {
@@ -125,7 +125,7 @@ UCCLEP_FN void send_tokens_in_waves(const Op& op, const LlDispatchArgs& args, co
       Selection selection{-1, 0, no_place, 0};
       if (token < tokens) {
         unpublished.publish_all(op, here);
-        selection = pass == 0 ? begin_selection(shape, here.routing, token, bad) : selection_of(memory_of(here), token);
+        selection = pass == 0 ? begin_selection(here, token, bad) : selection_of(memory_of(here), token);
         if (pass == 0) unpublished.choose(here, selection);
       }
       if (pass == 0) {

@@ -553,7 +553,7 @@ UCCLEP_FN void update(const LlUpdateArgs& args) {
   const HandleMemory memory{args.handle, args.group.shape};
   int64_t bad = no_bad_id;
   for (uint32_t token = grid_warp(); token < args.handle.tokens; token += grid_warps()) {
-    keep_selection(memory, args.routing, token, begin_selection(args.group.shape, args.routing, token, &bad));
+    keep_selection(memory, args.routing, token, begin_selection(args, token, &bad));
   }
   report_bad_id(op, bad);
   if (block_id() != 0 || thread_id() != 0) return;

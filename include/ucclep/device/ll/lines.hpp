@@ -251,7 +251,7 @@ struct LineSender {
       const WireShape& wire = now.source.wire;
       if (part >= all_parts(wire)) return;
       const RowLines lines = RowLines::of(now.group.shape, wire);
-      const Selection selection = which(now.group.shape, select(now.group.shape, id.value(now.routing), bad));
+      const Selection selection = which(now.group.shape, id.selection(now, token, bad));
       const Addresses rows = lines_of_token(op.with(now.group), lines, token, selection);
       if (part >= parts) {
         send_scales(stage, now.source, token, lines, rows, op.seq);

@@ -25,25 +25,10 @@ UCCLEP_FN LlSets sets_in(uint32_t* shared, const LlDispatchArgs& args) {
   return LlSets::in_handle(args, memory_of(args).token_sets(), args.handle.tokens);
 }
 
-// Lane k's id of a token as it was given, read ahead of the token's turn.
-struct IdAhead : IndexAhead {
-  template <class Args>
-  UCCLEP_FN void read(const Args& args, uint32_t token) {
-    read_from(args.routing, token);
-  }
-  UCCLEP_FN void read_from(const RoutingInput& input, uint32_t token) {
-    narrow = -1, wide = -1;
-    if (lane_id() < input.top_k && token < input.tokens) IndexAhead::read(input.topk_idx, token, lane_id());
-  }
-  UCCLEP_FN int64_t value(const RoutingInput& input) const { return IndexAhead::value(input.topk_idx); }
-};
-
 // Warp verb: lane k's selection of a token, before anything is counted. given: lane k's id.
-UCCLEP_FN Selection select(const GroupShape& shape, int64_t given, int64_t* bad) {
-  const uint32_t k = lane_id();
-  const bool in_range = given >= 0 && given < shape.experts;
-  if (!in_range && given != -1) *bad = given;
-  const uint32_t id = without_repeats(shape, in_range ? static_cast<uint32_t>(given) : uint32_t{no_expert}, bad);
+UCCLEP_FN Selection select(const ExpertIds& ids, uint32_t token, int64_t given, int64_t* bad) {
+  const GroupShape& shape = ids.group.shape;
+  const uint32_t k = lane_id(), id = expert_of_lane(ids, token, given, bad);
   const bool valid = id != no_expert;
   Selection s{valid ? static_cast<int32_t>(id) : -1, valid ? shape.rank_of(id) : 0, no_place, 0};
   const bool sends = first_lane(match_any(valid ? s.rank : shape.ranks + k)) == k && valid;
@@ -51,10 +36,29 @@ UCCLEP_FN Selection select(const GroupShape& shape, int64_t given, int64_t* bad)
   return s;
 }
 
-UCCLEP_FN Selection begin_selection(const GroupShape& shape, const RoutingInput& input, uint32_t token, int64_t* bad) {
+// Lane k's id of a token as it was given, read ahead of the token's turn.
+struct IdAhead : IndexAhead {
+  uint32_t logical = 0;  // ExpertIds
+
+  template <class Args>
+  UCCLEP_FN void read(const Args& args, uint32_t token) {
+    const RoutingInput& input = args.routing;
+    logical = ExpertIds::logical_of(args.group, input);
+    narrow = -1, wide = -1;
+    if (lane_id() < input.top_k && token < input.tokens) IndexAhead::read(input.topk_idx, token, lane_id());
+  }
+  // Warp verb, after read() for the same token.
+  template <class Args>
+  UCCLEP_FN Selection selection(const Args& args, uint32_t token, int64_t* bad) const {
+    return select({args.group, logical}, token, value(args.routing.topk_idx), bad);
+  }
+};
+
+template <class Args>
+UCCLEP_FN Selection begin_selection(const Args& args, uint32_t token, int64_t* bad) {
   IdAhead id;
-  id.read_from(input, token);
-  return select(shape, id.value(input), bad);
+  id.read(args, token);
+  return id.selection(args, token, bad);
 }
 
 // Warp verb: what combine will need of it. Ids that the handle keeps already are read by all blocks: they stay.
@@ -78,7 +82,7 @@ UCCLEP_FN void place_tokens(const Op& op, const Args& args, const Job& job, Toke
   for (WarpUniform begin = 0; begin + job.block() < tokens; begin += job.warps()) {
     const Args& here = reload(args);
     const WarpUniform token = begin + job.warp();
-    Selection selection = select(here.group.shape, ahead.value(here.routing), bad);
+    Selection selection = ahead.selection(here, token, bad);
     for (WarpUniform first = 0; first < tokens; first += sets.capacity) {
       sets.require(first, tokens, bad);
       if (token < tokens) sets.add_before(token, selection);

@@ -5,6 +5,7 @@
 #include "ucclep/device/layout/handle.hpp"
 #include "ucclep/device/layout/objects.hpp"
 #include "ucclep/device/layout/record.hpp"
+#include "ucclep/device/layout/views.hpp"
 #include "ucclep/device/layout/window.hpp"
 #include "ucclep/device/protocol/operation.hpp"
 
@@ -202,21 +203,57 @@ struct IndexAhead {
 
 constexpr int64_t no_bad_id = -1;  // -1 is a legal entry
 
+// Which expert an id of a routing means. Ids of a caller go through the group's expert map, if it has one. Here, and
+// nowhere else, a logical expert becomes a physical one: all that is counted, kept and sent is physical. What a handle
+// has kept is so already, whatever map has come since.
+struct ExpertIds {
+  const ucclEpDeviceGroup& group;
+  uint32_t logical;  // experts of the map; 0: ids are physical
+
+  // The word changes between launches only, in the order of their streams, as does what it stands for.
+  static UCCLEP_FN uint32_t logical_of(const ucclEpDeviceGroup& group, const RoutingInput& input) {
+    return input.kept ? 0 : group.state->logical_experts;
+  }
+  static UCCLEP_FN ExpertIds of_caller(const ucclEpDeviceGroup& group) { return {group, group.state->logical_experts}; }
+  static UCCLEP_FN ExpertIds of(const ucclEpDeviceGroup& group, const RoutingInput& input) {
+    return {group, logical_of(group, input)};
+  }
+
+  UCCLEP_FN uint32_t end() const { return logical != 0 ? logical : group.shape.experts; }
+  // Lane verb: the physical expert of a token's id, or no_expert; *bad gets an id out of range.
+  UCCLEP_FN uint32_t expert(uint32_t token, int64_t id, int64_t* bad) const {
+    if (id < 0 || id >= end()) {
+      if (id != -1) *bad = id;
+      return no_expert;
+    }
+    const auto given = static_cast<uint32_t>(id);
+    return logical == 0 ? given : copy_of(token, given);
+  }
+  // Lane verb: the copy of a logical expert that a token takes.
+  UCCLEP_FN uint32_t copy_of(uint32_t token, uint32_t expert) const {
+    const ExpertCopies copies = group.state->expert_copies()[expert];
+    const uint32_t turn = copies.count > 1 ? (static_cast<uint32_t>(group.rank) + token) % copies.count : 0;
+    return group.state->physical_experts(group.shape)[copies.first + turn];
+  }
+};
+
 // Lane verb: an id that counted as -1 leaves a data record.
 UCCLEP_FN void report_bad_id(const Op& op, int64_t bad) {
   if (bad == no_bad_id) return;
   ErrorRecord record = record_of(op, ucclEpInvalidArgument, Phase::routing, -1);
-  record.expected = op.group.shape.experts;
+  record.expected = ExpertIds::of_caller(op.group).end();
   record.got = static_cast<uint64_t>(bad);
   report_data(op.group.errors, record);
 }
 
-// Warp verb: of lanes with the same expert the lowest keeps it, the others count as having none (no_expert).
-UCCLEP_FN uint32_t without_repeats(const GroupShape& shape, uint32_t id, int64_t* bad) {
-  const uint32_t k = lane_id();
-  const bool first = first_lane(match_any(id == no_expert ? shape.experts + k : id)) == k;  // no_expert matches nobody
+// Warp verb: the expert of lane k's id of a token. Of lanes with the same the lowest has it, the others have none
+// (no_expert): copies of different logical experts differ.
+UCCLEP_FN uint32_t expert_of_lane(const ExpertIds& ids, uint32_t token, int64_t id, int64_t* bad) {
+  const uint32_t k = lane_id(), expert = ids.expert(token, id, bad);
+  const uint32_t nobody = ids.group.shape.experts + k;
+  const bool first = first_lane(match_any(expert == no_expert ? nobody : expert)) == k;
   if (!first) *bad = id;
-  return first ? id : no_expert;
+  return first ? expert : no_expert;
 }
 
 }  // namespace UCCLEP_SIMT_NAMESPACE

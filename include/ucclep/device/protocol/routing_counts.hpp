@@ -34,6 +34,10 @@ UCCLEP_FN void count_routing(const RoutingCountsArgs& args) {
   const uint32_t tokens = args.routing.tokens;
   for (uint32_t r = thread_id(); r < shape.ranks; r += block_size()) store_index(args.tokens_per_rank, 0, r, 0);
   for (uint32_t e = thread_id(); e < shape.experts; e += block_size()) store_index(args.tokens_per_expert, 0, e, 0);
+  for (uint32_t e = thread_id(); e < args.logical_experts; e += block_size()) {
+    store_index(args.tokens_per_logical_expert, 0, e, 0);
+  }
+  const ExpertIds ids = ExpertIds::of_caller(args.group);
   sync_block();
   int64_t bad = no_bad_id;
   constexpr uint32_t tokens_per_check = 256;
@@ -47,13 +51,14 @@ UCCLEP_FN void count_routing(const RoutingCountsArgs& args) {
     }
     int64_t id = -1;
     if (lane_id() < args.routing.top_k) id = load_index(args.routing.topk_idx, token, lane_id());
-    const bool in_range = id >= 0 && id < shape.experts;
-    if (!in_range && id != -1) bad = id;
-    const uint32_t expert = without_repeats(shape, in_range ? static_cast<uint32_t>(id) : no_expert, &bad);
+    const uint32_t expert = expert_of_lane(ids, token, id, &bad);
     const bool valid = expert != no_expert;
     const uint32_t rank = valid ? shape.rank_of(expert) : shape.ranks + lane_id();
     const bool sends = first_lane(match_any(rank)) == lane_id() && valid;
     if (valid && args.tokens_per_expert.data) add_index(args.tokens_per_expert, expert);
+    if (valid && args.tokens_per_logical_expert.data && id < args.logical_experts) {
+      add_index(args.tokens_per_logical_expert, id);
+    }
     if (sends && args.tokens_per_rank.data) add_index(args.tokens_per_rank, rank);
     if (sends && args.is_token_in_rank.data) *args.is_token_in_rank.at(0, token, rank) = 1;
     sync_warp();

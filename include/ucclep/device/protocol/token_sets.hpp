@@ -44,6 +44,7 @@ struct TokenSets {
     const uint32_t all = (shape.ranks + shape.experts) * set_words();
     for (uint32_t i = thread_id(); i < all; i += block_size()) words[i] = 0;
     sync_block();
+    const ExpertIds meaning = ExpertIds::of(now.group, input);
     const uint32_t entries = (end - first) * input.top_k;
     for (uint32_t i = thread_id(); i < entries; i += batch * block_size()) {
       IndexAhead ids[batch];
@@ -55,19 +56,16 @@ struct TokenSets {
         if (at < entries) ids[j].read(input.topk_idx, first + tokens[j], at - tokens[j] * input.top_k);
       }
       UCCLEP_UNROLL
-      for (uint32_t j = 0; j < batch; ++j) add(tokens[j], ids[j].value(input.topk_idx), bad);
+      for (uint32_t j = 0; j < batch; ++j) add(meaning, tokens[j], ids[j].value(input.topk_idx), bad);
     }
     sync_block();
   }
 
   // Lane verb. token: of the tile.
-  UCCLEP_FN void add(uint32_t token, int64_t id, int64_t* bad) {
+  UCCLEP_FN void add(const ExpertIds& ids, uint32_t token, int64_t id, int64_t* bad) {
     const GroupShape& shape = args.group.shape;
-    if (id < 0 || id >= shape.experts) {
-      if (id != -1) *bad = id;
-      return;
-    }
-    const auto expert = static_cast<uint32_t>(id);
+    const uint32_t expert = ids.expert(first + token, id, bad);
+    if (expert == no_expert) return;
     const uint32_t rank = shape.rank_of(expert);
     if (is_masked(args.group, rank)) return;
     set_bits(set(shape.ranks + expert) + token / 32, 1u << token % 32);

@@ -199,8 +199,7 @@ UCCLEP_FN bool repair(const Op& op, const HandleMemory& memory, Decide&& decide,
 // MaskUpdate.
 UCCLEP_FN void update_masks(const MaskArgs& args) {
   for (uint32_t p = thread_id(); p < args.group.shape.ranks; p += block_size()) {
-    if ((args.active[p / 64] >> p % 64 & 1) == 0 && !is_masked(args.group, p))
-      mask_rank(args.group, p, Kind::dispatch, 0);
+    if (!args.active.has(p) && !is_masked(args.group, p)) mask_rank(args.group, p, Kind::dispatch, 0);
   }
 }
 
@@ -228,7 +227,7 @@ UCCLEP_FN void clear_masks(const MaskArgs& args) {
   const ucclEpDeviceGroup& group = args.group;
   GroupMasks& masks = *group.masks;
   for (uint32_t p = thread_id(); p < group.shape.ranks; p += block_size()) {
-    const bool active = (args.active[p / 64] >> p % 64 & 1) != 0;
+    const bool active = args.active.has(p);
     RankMask& mask = masks.of(p);
     for (uint32_t kind = 0; kind < num_kinds; ++kind) {
       store_relaxed<Scope::gpu>(&mask.last[kind], active ? all_operations : 0);

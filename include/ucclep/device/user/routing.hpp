@@ -52,16 +52,22 @@ template <class Index>
 struct TopkIds {
   const Index* ids;
   const GroupShape& shape;
+  ExpertIds meaning;
+  uint32_t token;
   bool sends;  // false: it is not looked at
+
+  UCCLEP_FN TopkIds(const Index* ids, const ucclEpDeviceGroup& group, uint32_t token, bool sends)
+      : ids(ids), shape(group.shape), meaning(ExpertIds::of_caller(group)), token(token), sends(sends) {}
 
   // Expert k, or -1: out of range, or there twice.
   UCCLEP_FN int32_t expert(uint32_t k) const {
     const auto id = static_cast<int64_t>(ids[k]);
-    if (id < 0 || id >= shape.experts) return -1;
     for (uint32_t j = 0; j < k; ++j) {
       if (static_cast<int64_t>(ids[j]) == id) return -1;
     }
-    return static_cast<int32_t>(id);
+    int64_t bad;
+    const uint32_t expert = meaning.expert(token, id, &bad);
+    return expert == no_expert ? -1 : static_cast<int32_t>(expert);
   }
   UCCLEP_FN uint32_t rank(uint32_t k) const { return shape.rank_of(static_cast<uint32_t>(expert(k))); }
   // A bit for each k that is the first with an expert of its rank.
@@ -84,7 +90,7 @@ struct TopkIds {
   UCCLEP_FN void report(const Op& op) const {
     int64_t bad = no_bad_id;
     for (uint32_t k = 0; k < shape.top_k && bad == no_bad_id; ++k) {
-      if (static_cast<int64_t>(ids[k]) != expert(k)) bad = static_cast<int64_t>(ids[k]);
+      if (expert(k) < 0) bad = static_cast<int64_t>(ids[k]);
     }
     if (Coop::rank() == 0) report_bad_id(op, bad);
   }
@@ -97,10 +103,10 @@ struct TopkOfWarp {
   Selection mine;
 
   template <class Index>
-  UCCLEP_FN TopkOfWarp(const Index* ids, const GroupShape& shape, bool sends)
-      : shape(shape),
-        mine(select(shape, sends && lane_id() < shape.top_k ? static_cast<int64_t>(ids[lane_id()]) : no_bad_id, &bad)) {
-  }
+  UCCLEP_FN TopkOfWarp(const Index* ids, const ucclEpDeviceGroup& group, uint32_t token, bool sends)
+      : shape(group.shape),
+        mine(select(ExpertIds::of_caller(group), token,
+                    sends && lane_id() < shape.top_k ? static_cast<int64_t>(ids[lane_id()]) : no_bad_id, &bad)) {}
 
   UCCLEP_FN uint32_t rank(uint32_t k) const { return broadcast(mine.rank, k); }
   UCCLEP_FN uint32_t ranks() const { return static_cast<uint32_t>(ballot(mine.sends())); }
@@ -185,6 +191,8 @@ struct TopkOfLanes {
   UCCLEP_FN void each(uint32_t token, Body&& body) const {
     const GroupShape& shape = op.group.shape;
     const Index* const ids = routing.topk_idx + uint64_t{token} * shape.top_k;
+    const ExpertIds meaning = ExpertIds::of_caller(op.group);
+    int64_t bad;  // announce_token reports it
     UCCLEP_KEEP_LOOP
     for (uint32_t first = 0; first < shape.top_k; first += SomeExperts::most) {
       SomeExperts experts;
@@ -192,7 +200,7 @@ struct TopkOfLanes {
       for (uint32_t i = 0; i < SomeExperts::most; ++i) {
         const bool there = token < routing.tokens && first + i < shape.top_k;
         const auto id = there ? static_cast<int64_t>(ids[first + i]) : -1;
-        experts.id[i] = id >= 0 && id < shape.experts ? static_cast<uint32_t>(id) : uint32_t{no_expert};
+        experts.id[i] = meaning.expert(token, id, &bad);
         if (op.masked() && experts.id[i] != no_expert && is_masked(op, shape.rank_of(experts.id[i]))) {
           experts.id[i] = no_expert;
         }
@@ -335,7 +343,7 @@ UCCLEP_FN void announce_token(const Op& op, const RoutedDispatch<Index>& open, c
   const uint64_t first = uint64_t{token} * top_k;
   const bool weighted = k < top_k && topk.routing.topk_weights != nullptr;
   const float weight = weighted ? topk.routing.topk_weights[first + k] : 0.0f;
-  Selection selection = TopkOfWarp(topk.routing.topk_idx + first, op.group.shape, true).mine;
+  Selection selection = TopkOfWarp(topk.routing.topk_idx + first, op.group, token, true).mine;
   add_before(topk, token, selection);
   send_index(op, token, selection);
   send_meta(op, open, token, selection, weight);
