@@ -27,7 +27,7 @@
  * they are the objects that the functions below take by address. In Python: device_address of Group, Handle, Window. */
 
 /** The field `abi` of each, which changes whenever their layout or what lies behind them does. */
-#define UCCLEP_DEVICE_ABI 37u
+#define UCCLEP_DEVICE_ABI 38u
 /** @{ The field `magic` of each. */
 #define UCCLEP_DEVICE_GROUP_MAGIC 0x55450017u
 #define UCCLEP_DEVICE_HANDLE_MAGIC 0x55450013u

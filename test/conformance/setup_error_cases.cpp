@@ -212,7 +212,9 @@ TEST_CASE("a group that differs on one rank is refused on all, with rank and fie
       {"max_token_bytes", [](ucclEpGroupConfig_t& config) { config.max_token_bytes += 16; }},
       {"max_recv_tokens_per_rank", [](ucclEpGroupConfig_t& config) { config.max_recv_tokens_per_rank = 9; }},
       {"overflow", [](ucclEpGroupConfig_t& config) { config.overflow = UCCLEP_OVERFLOW_DROP; }},
-      {"max_in_flight", [](ucclEpGroupConfig_t& config) { config.max_in_flight = 4; }}};
+      {"max_in_flight", [](ucclEpGroupConfig_t& config) { config.max_in_flight = 4; }},
+      {"num_logical_experts", [](ucclEpGroupConfig_t& config) { config.num_logical_experts = 1; }},
+      {"replica_choice", [](ucclEpGroupConfig_t& config) { config.replica_choice = UCCLEP_REPLICA_NEAREST; }}};
   Scenario scenario = pair_of_ranks(Layout::ht_flat);
   scenario.ranks = 4;
   run_ranks(4, [&](Rank& rank) {

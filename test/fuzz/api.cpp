@@ -300,7 +300,12 @@ class Caller {
     out.tokens_per_rank = maybe(ucclEpInt32, {1});
     out.tokens_per_expert = maybe(ucclEpInt32, {4});
     out.is_token_in_rank = maybe(ucclEpUint8, {8, 1});
+    out.tokens_per_logical_expert = maybe(ucclEpInt64, {4});
     check(ucclEpGetRoutingCounts(group(), tensor(ucclEpInt64, {8, 2}), struct_of(out), stream()));
+  }
+  // Of whatever is in the arena: seldom a good map.
+  void expert_map() {
+    check(ucclEpGroupSetExpertMap(group(), maybe(ucclEpInt32, {4, 2}), maybe(ucclEpInt32, {4}), stream()));
   }
   void* memory() { return object<void*>(memories_); }
   size_t bytes() { return pick({size_t{4096}, size_t{0}, size_t{1}, size_t{65536}, SIZE_MAX}); }
@@ -404,7 +409,7 @@ class Caller {
     on_device.size = sizeof on_device;
     size_t size = 0;
     int masks[] = {pick({1, 0, 2})};
-    switch (which % 8) {
+    switch (which % 9) {
       case 0:
         return make<ucclEpGroup_t>(groups_,
                                    [&](ucclEpGroup_t* out) { return ucclEpGroupCreate(out, comm(), group_config()); });
@@ -420,6 +425,8 @@ class Caller {
         return check(ucclEpMaskClear(group(), stream()));
       case 6:
         return check(ucclEpHandleMemSize(group(), handle_config(), rarely() ? nullptr : &size));
+      case 7:
+        return expert_map();
       default:
         return check(ucclEpGroupGetDevice(group(), rarely() ? nullptr : &on_device));
     }
