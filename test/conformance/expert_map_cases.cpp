@@ -225,13 +225,13 @@ TEST_CASE("expert map: a bad one is not taken, and leaves a record", "[process][
   Scenario scenario{.ranks = 2, .experts = 8, .top_k = 2, .max_tokens = 6};
   scenario.maps.assign(2, ExpertMap{{5, 1}, {2}, {7}});
   const std::vector<Spoilt> all{
-      {"no copy", 1, -1, 0, {"logical expert 1", "0 copies"}},
-      {"a negative number of copies", 2, -1, -3, {"logical expert 2", "-3 copies"}},
-      {"more copies than columns", 0, -1, 3, {"logical expert 0", "3 copies"}},
-      {"an expert that does not exist", 2, 0, 8, {"logical expert 2", "physical expert", "8", "0 to num_experts - 1"}},
-      {"a negative expert", 0, 1, -1, {"logical expert 0", "-1"}},
-      {"an expert twice in a row", 0, 1, 0, {"logical expert 0", "0", "only once"}},
-      {"an expert of two rows", 2, 0, 2, {"2", "only once"}},
+      {"no copy", 1, -1, 0, {"0 copies of logical expert 1", "expected 1 to"}},
+      {"a negative number of copies", 2, -1, -3, {"-3 copies of logical expert 2"}},
+      {"more copies than columns", 0, -1, 3, {"3 copies of logical expert 0"}},
+      {"an expert that does not exist", 2, 0, 8, {"physical expert 8 for logical expert 2", "0 to num_experts - 1"}},
+      {"a negative expert", 0, 1, -1, {"physical expert -1 for logical expert 0"}},
+      {"an expert twice in a row", 0, 1, 0, {"physical expert 0 for logical expert 0, and once more"}},
+      {"an expert of two rows", 2, 0, 2, {"physical expert 2 for logical expert", "and once more"}},
   };
   run_ranks(scenario.ranks, [&](Rank& rank) {
     Session at(rank, scenario);

@@ -66,8 +66,8 @@ const char* field_name(Field field) {
                                    "forms of the operation (0: all in a domain, 1: lines, 2: between domains)",
                                    "tiles that a kernel sends (tiles::begin)",
                                    "copies",
-                                   "the physical expert",
-                                   "the physical expert"};
+                                   "physical expert",
+                                   "physical expert"};
   const auto i = static_cast<size_t>(field);
   return i < std::size(names) ? names[i] : "unknown";
 }
@@ -131,12 +131,15 @@ std::string tokens_message(const ErrorRecord& r, int rank) {
 
 // A map that was not taken.
 std::string map_message(const ErrorRecord& r, int rank) {
-  const char* expected = r.field == Field::copies            ? "1 to the columns of logical_to_physical"
-                         : r.field == Field::physical_expert ? "0 to num_experts - 1"
-                                                             : "one that the map has only once";
-  return fmt::format(
-      "ucclEpGroupSetExpertMap: the map of rank {} gives logical expert {} {} {}, expected {}; it was not taken", rank,
-      r.expected, static_cast<int64_t>(r.got), field_name(r.field), expected);
+  const auto got = static_cast<int64_t>(r.got);
+  const std::string wrong =
+      r.field == Field::copies
+          ? fmt::format("{} copies of logical expert {}, expected 1 to the columns of logical_to_physical", got,
+                        r.expected)
+      : r.field == Field::physical_expert
+          ? fmt::format("physical expert {} for logical expert {}, expected 0 to num_experts - 1", got, r.expected)
+          : fmt::format("physical expert {} for logical expert {}, and once more", got, r.expected);
+  return fmt::format("ucclEpGroupSetExpertMap: the map of rank {} has {}; it was not taken", rank, wrong);
 }
 
 // Results of consumers did not come.
