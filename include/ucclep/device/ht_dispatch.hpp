@@ -442,7 +442,7 @@ UCCLEP_FN bool end_dispatch(const OpenDispatch& open, const Op& op) {
 // row that is no pad is asked for exactly once, by any scope, in any order and block. lanes<N>: all groups of a warp
 // call it together, with first = last where there is nothing to do. False: the operation has failed, or ranks disagree
 // and nothing comes.
-// Registers: 86 and 40 bytes of stack (sm_90a), 61 (gfx942).
+// Registers: 86 and 40 bytes of stack (sm_90a), 58 (gfx942).
 template <class Coop>
 UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
   const Op op = open.op();

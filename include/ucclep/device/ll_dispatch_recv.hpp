@@ -240,7 +240,7 @@ constexpr uint64_t not_counted = ~uint64_t{0};
 // Verb of the scope, after dispatch_end: waits until everybody has said what comes. rows: of the slab of a local expert
 // (EXPERT_MAJOR) or of a source (RANK_MAJOR). lanes<N>: all groups of a warp call it together; a zone that does not
 // exist has no rows. False: the operation has failed, or ranks disagree and nothing comes.
-// Registers: 128 and 424 bytes of stack (sm_90a), 92 (gfx942).
+// Registers: 128 and 408 bytes of stack (sm_90a), 92 (gfx942).
 template <class Coop>
 UCCLEP_FN bool dispatch_rows(Coop, const OpenDispatch& open, uint32_t zone, uint32_t& rows) {
   const uint64_t counted = in_group_of(open.op(), [=](const Op& op) -> uint64_t {
@@ -304,7 +304,7 @@ UCCLEP_FN bool receive_range(const OpenDispatch& open, const Op& op, const Dispa
 // EXPERT_MAJOR, and say so in RANK_MAJOR. Every row that holds something is asked for exactly once, by any scope, in
 // any order and block. lanes<N>: all groups of a warp call it together, with first = last where there is nothing to do.
 // False: the operation has failed, or ranks disagree and nothing comes.
-// Registers: 128 and 1192 bytes of stack (sm_90a), 176 and 480 bytes of stack (gfx942).
+// Registers: 128 and 1200 bytes of stack (sm_90a), 175 and 480 bytes of stack (gfx942).
 template <class Coop>
 UCCLEP_FN bool dispatch_recv(Coop, const OpenDispatch& open, const DispatchRows& out, uint32_t first, uint32_t last) {
   return in_group_of(open.op(), [=](const Op& op) { return receive_range<Coop>(open, op, out, first, last); });

@@ -30,7 +30,7 @@ struct GivenMap {
 };
 
 // Lane verb: why a map is not taken.
-UCCLEP_COLD_FN void report_map(const Op& op, Field field, uint32_t expert, int64_t got) {
+UCCLEP_COLD_FN void report_map(const Op op, Field field, uint32_t expert, int64_t got) {
   ErrorRecord record = record_of(op, ucclEpInvalidArgument, Phase::copies, -1);
   record.field = field;
   record.expected = expert;
