@@ -108,9 +108,12 @@ TEST_CASE("expert map: waves, tiles, rounds and groups with masks", "[process][r
   Scenario tiles = replicated(Layout::ll_expert_major);
   tiles.tile_rows = 16;
   tiles.nearest = true;
+  Scenario zones = replicated(Layout::ht_expert_major);
+  zones.tile_rows = zones.alignment = 16;
   Scenario rounds = replicated(Layout::ht_expert_major);
   rounds.round = 4;
-  std::vector<Scenario> scenarios{waves, tiles, rounds};
+  std::vector<Scenario> scenarios{waves, zones, rounds};
+  if (!crosses_nodes(tiles.ranks)) scenarios.push_back(tiles);  // LL has them within a domain
   for (Scenario masked : {replicated(Layout::ll_expert_major), replicated(Layout::ht_flat)}) {
     masked.masked = true;
     scenarios.push_back(masked);

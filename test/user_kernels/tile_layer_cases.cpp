@@ -65,6 +65,12 @@ TEST_CASE("tile layers: rows go out and results come back in one kernel", "[tile
   for (const int64_t hidden : {64, 1024}) run_layers(tile_scenario(hidden, 16));
 }
 
+TEST_CASE("tile layers: experts have copies", "[tiles][reduced][process]") {
+  Scenario scenario = tile_scenario(64, 16);
+  scenario.maps = some_maps(scenario, 13);
+  run_layers(scenario);
+}
+
 TEST_CASE("tile layers: any bits, fp32 sums, and a bias", "[tiles][process]") {
   for (const int64_t hidden : {72, 1032}) {
     Scenario scenario = tile_scenario(hidden, 32);

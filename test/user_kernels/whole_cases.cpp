@@ -175,6 +175,14 @@ TEST_CASE("whole operations in a kernel: ranks without tokens, ids that are -1, 
   }
 }
 
+TEST_CASE("whole operations in a kernel: experts have copies", "[whole][process][nodes][reduced]") {
+  for (const Layout layout : all_layouts) {
+    Scenario scenario = small_rows(layout);
+    scenario.maps = some_maps(scenario, 11);
+    run_whole(scenario);
+  }
+}
+
 TEST_CASE("whole operations in a kernel: beside a rank that makes the host's calls", "[whole][process][nodes]") {
   for (const Layout layout : all_layouts) {
     run_whole(small_rows(layout), {.host = true});
