@@ -83,7 +83,7 @@ PIN(ucclEpStats_t, credit_stalls, 48, uint64_t);
 PIN(ucclEpStats_t, nic_stalls, 56, uint64_t);
 PIN(ucclEpStats_t, reorder_depth_max, 64, uint64_t);
 
-PIN_STRUCT(ucclEpGroupConfig_t, 104);
+PIN_STRUCT(ucclEpGroupConfig_t, 120);
 PIN(ucclEpGroupConfig_t, num_experts, 8, int);
 PIN(ucclEpGroupConfig_t, top_k, 12, int);
 PIN(ucclEpGroupConfig_t, max_tokens_per_rank, 16, int);
@@ -136,7 +136,7 @@ PIN(ucclEpCounters_t, recv_total_host, 40, int64_t*);
 PIN(ucclEpCounters_t, tokens_per_expert_unpadded, 48, Tensor);
 PIN(ucclEpCounters_t, tokens_per_expert_rank, 56, Tensor);
 
-PIN_STRUCT(ucclEpRoutingCounts_t, 32);
+PIN_STRUCT(ucclEpRoutingCounts_t, 40);
 PIN(ucclEpRoutingCounts_t, tokens_per_rank, 8, Tensor);
 PIN(ucclEpRoutingCounts_t, tokens_per_expert, 16, Tensor);
 PIN(ucclEpRoutingCounts_t, is_token_in_rank, 24, Tensor);
