@@ -67,7 +67,7 @@ TEST_CASE("C50 the first released sizes stay", "[structs]") {
   check_first_form<ucclEpGroupLimits_t>(72);
   check_first_form<ucclEpHandleConfig_t>(32);
   check_first_form<ucclEpCounters_t>();
-  check_first_form<ucclEpRoutingCounts_t>();
+  check_first_form<ucclEpRoutingCounts_t>(32);
   check_first_form<ucclEpDispatchInputs_t>();
   check_first_form<ucclEpDispatchOutputs_t>();
   check_first_form<ucclEpCombineInputs_t>();
