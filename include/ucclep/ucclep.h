@@ -631,9 +631,9 @@ ucclEpResult_t ucclEpHandleCreate(ucclEpHandle_t* handle, ucclEpGroup_t group, c
 /** [local] Destroys a handle. Its operations may be in flight. NULL is allowed. */
 ucclEpResult_t ucclEpHandleDestroy(ucclEpHandle_t handle);
 /** Sets the routing of a handle. In HT it is an [operation], which exchanges counts; in LL it is [stream]. topk_idx is
- *  [T, K], int32 or int64, with global expert ids; -1 = dropped. 0 <= T <= B; T may differ between ranks and calls.
- *  1 <= K <= top_k, and K is the same on all ranks. An id that is out of range, or twice in a row of topk_idx, counts
- * as -1 and sets the error record ucclEpInvalidArgument. */
+ *  [T, K], int32 or int64, with global expert ids, logical ones if the group has an expert map; -1 = dropped.
+ *  0 <= T <= B; T may differ between ranks and calls. 1 <= K <= top_k, and K is the same on all ranks. An id that is
+ * out of range, or twice in a row of topk_idx, counts as -1 and sets the error record ucclEpInvalidArgument. */
 ucclEpResult_t ucclEpHandleUpdate(ucclEpHandle_t handle, const ucclEpTensor_t* topk_idx, const ucclEpCounters_t* out,
                                   ucclEpStream_t stream);
 /** [wait] Waits for the counts of the last HT update: recv_total, and tokens_per_expert ([L], or NULL) of

@@ -292,8 +292,9 @@ UCCLEP_FN void send_token(const OpenDispatch& open, const Op& op, uint32_t token
 }
 
 // Verb of the scope: one token. row: `hidden` elements, 16-byte aligned, in any memory that the scope can read, as are
-// scales (scale_bytes of them; NULL where that is 0), experts (K ids, int32 or int64) and weights (K, or NULL where
-// rows have none). lanes<N>: all groups of a warp call it together; token >= the tokens of dispatch_end sends nothing.
+// scales (scale_bytes of them; NULL where that is 0), experts (K ids of HandleUpdate's kind, int32 or int64) and
+// weights (K, or NULL where rows have none). lanes<N>: all groups of a warp call it together; token >= the tokens of
+// dispatch_end sends nothing.
 // Registers: 80 and 416 bytes of stack (sm_90a), 62 (gfx942).
 template <class Coop, class Index>
 UCCLEP_FN void dispatch_send(Coop, const OpenDispatch& open, uint32_t token, const void* row, const void* scales,
