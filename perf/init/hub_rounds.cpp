@@ -21,7 +21,7 @@ constexpr HubRound init_rounds[] = {{RoundKind::agree, 139},
                                     {RoundKind::collect, 30}};
 // Settings; the windows of kernels, then those of the network: tickets, doors, what became of them; the offers of
 // connections, and whether all are connected.
-constexpr HubRound group_rounds[] = {{RoundKind::agree, 548}, {RoundKind::gather, 96}, {RoundKind::gather, 24},
+constexpr HubRound group_rounds[] = {{RoundKind::agree, 604}, {RoundKind::gather, 96}, {RoundKind::gather, 24},
                                      {RoundKind::agree, 36},  {RoundKind::agree, 30},  {RoundKind::agree, 30},
                                      {RoundKind::gather, 96}, {RoundKind::gather, 24}, {RoundKind::agree, 36},
                                      {RoundKind::agree, 30},  {RoundKind::agree, 30},  {RoundKind::exchange, 220, 20},

@@ -61,7 +61,7 @@ echo "pmstatus:doxygen:45.3:Unpacking doxygen"
 [ -z "${BREAKS:-}" ]'
 run "$work/tools/deps.sh" docs
 [ $status -eq 0 ] || fail "status $status"
-says 'Installing Debian packages, and what they need: doxygen'
+says 'Installing Debian packages, and what they need: doxygen python3 python3-venv'
 says '  installing, 45 %, 1[0-9] s: Unpacking doxygen'
 says '  installed, [0-9]+ s'
 hides 'what dpkg prints'

@@ -249,7 +249,7 @@ REFUSED = {
     "odd SMs": (ValueError, "expected an even number", lambda b, x, ids, w, h: b.set_num_sms(21)),
     "an argument that there is not": (TypeError, "has no argument no_such",
                                       lambda b, x, ids, w, h: b.low_latency_combine(x, ids, w, None, no_such=1)),
-    **{name: (NotImplementedError, f"{name}: combine does not follow signals",
+    **{name: (NotImplementedError, f"{name}: combine does not wait for signals",
               lambda b, x, ids, w, h, name=name: b.low_latency_combine(x, ids, w, None, **{name: 1}))
        for name in ("overlap", "packed_recv_count", "comp_signal", "block_m", "threshold", "num_sms", "src_signals",
                     "src_signal_expect_value")},
