@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CLEAN = """
+CHANGELOG.md
 README.md
 CONTRIBUTING.md
 SECURITY.md
