@@ -44,6 +44,7 @@ docs/top.md
 docs/topology.md
 docs/tuning.md
 docs/upgrading.md
+perf/README.md
 """.split()
 
 SAY = r"(?:says?|said|tells?|told|brings?|brought|gives?|gave|hears?|heard|mend(?:s|ed|ing)?|part(?:s|ed|ing)? (?:from|with))"
