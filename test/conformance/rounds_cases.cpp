@@ -317,7 +317,7 @@ TEST_CASE("C103 with masks an HT operation has one round, and more tokens are re
     const ucclEpHandleConfig_t config = handle_config(scenario);
     ucclEpHandle_t handle = nullptr;
     refused(ucclEpHandleCreate(&handle, group, &config), ucclEpNotSupported, "ucclEpHandleCreate",
-            {"config.max_tokens is 61", "which is 9", "enable_mask"});
+            {"config.max_tokens is 61", "max_tokens_per_rank = 9", "enable_mask"});
   });
 }
 

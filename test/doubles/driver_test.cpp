@@ -115,7 +115,7 @@ TEST_CASE("driver: a device that the library cannot use", "[driver]") {
                                                    {facts->attribute.virtual_memory, "virtual memory"}};
     for (const auto& [number, words] : lacking) {
       const Setting attribute("UCCLEP_DOUBLE_ATTRIBUTE", std::to_string(number) + ":0");
-      is_refused(ucclEpNotSupported, {"has no " + words}, [&] { gpu::open_gpu_device(driver, 0); });
+      is_refused(ucclEpNotSupported, {"does not support " + words}, [&] { gpu::open_gpu_device(driver, 0); });
     }
     is_refused(ucclEpInvalidArgument, {"config.device_index is 4", "has 4 devices"},
                [&] { gpu::open_gpu_device(driver, 4); });

@@ -204,9 +204,9 @@ TEST_CASE("gpu device: kernels get their arguments", "[gpu_device]") {
     const auto launch = [&](const char* kernel, unsigned blocks) {
       device.launch({kernel}, {blocks, threads, shared}, &launched, sizeof launched, nullptr);
     };
-    is_refused(ucclEpUnhandledDeviceError, {"ucclep_no_such_kernel: named symbol not found"},
+    is_refused(ucclEpUnhandledDeviceError, {"ucclep_no_such_kernel failed: named symbol not found"},
                [&] { launch("no_such_kernel", 1); });
-    is_refused(ucclEpUnhandledDeviceError, {"simt_check: too many blocks in cooperative launch"},
+    is_refused(ucclEpUnhandledDeviceError, {"simt_check failed: too many blocks in cooperative launch"},
                [&] { launch("simt_check", grid + 1); });
     for (void* data : {static_cast<void*>(words), static_cast<void*>(source), static_cast<void*>(launched.words),
                        launched.packets, static_cast<void*>(launched.copies)}) {

@@ -106,7 +106,7 @@ TEST_CASE("network memory: what any rank lacks puts all in host memory", "[memor
         "rank 0: a NIC's writes to its GPU's memory cannot be made visible"},
        {"verbs",
         {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "118:100,117:0"}},
-        "rank 0: nothing makes"},
+        "rank 0: a NIC's writes to its GPU's memory cannot be made visible"},
        {"verbs",
         {{"UCCLEP_DOUBLE_NIC", "mlx5"}, {"UCCLEP_DOUBLE_ATTRIBUTE", "124@2:0,116@2:0"}},
         "rank 2: the CUDA driver does not let NICs access"},

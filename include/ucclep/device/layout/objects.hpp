@@ -40,7 +40,8 @@ struct alignas(128) TurnWord {
 
 // Where a logical expert's copies are in the list of an expert map: count of them, from `first` on.
 struct ExpertCopies {
-  uint32_t first, count;
+  uint32_t first;  ///< index in the list
+  uint32_t count;  ///< number of copies
 };
 
 // The group's words in device memory. Every block reads the kind's word at entry. Behind them: u64 [blocks that may
